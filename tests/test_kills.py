@@ -44,7 +44,7 @@ def lines(folder, **options):
 
 
 def analysis(folder, exact_rows=3000):
-    record = classes.run(risk(), ClassSettings(decay=1e-3, exact_rows=exact_rows), checkpoint=folder)
+    record = classes.run(risk(), ClassSettings(weight_decay=1e-3, exact_rows=exact_rows), checkpoint=folder)
     return {**{k: v for k, v in record.scalars.items() if k != "seconds"}, **record.arrays}
 
 

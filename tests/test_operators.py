@@ -135,6 +135,7 @@ def test_a_vector_gives_a_vector_and_columns_give_columns(symmetric, generator):
     assert_close(A @ V, M @ V)
     assert_close(A @ V[:, 0], M @ V[:, 0])
     assert (A @ V[:, :1]).shape == (N, 1) and (A @ V[:, :0]).shape == (N, 0)
+    assert A.shape == (N, N)
     assert_close(A.dense(), M)
 
 

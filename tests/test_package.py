@@ -8,6 +8,7 @@ import subprocess
 import sys
 
 import pytest
+import torch
 
 import ritz
 from tests.source import ROOT, SOURCE
@@ -63,6 +64,32 @@ def test_parts_come_on_demand_and_unknown_names_are_refused():
         "assert not hasattr(ritz, 'labs') and not hasattr(ritz.lab, 'dates')"
     )
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+RESULTS = {
+    "risk": lambda risk: risk,
+    "its batches": lambda risk: [risk.batches, *risk.batches],
+    "operator": ritz.hessian,
+    "eigenpairs": lambda risk: ritz.eigenpairs(ritz.hessian(risk), 3),
+    "spectrum": lambda risk: ritz.spectral_density(ritz.hessian(risk), num_steps=4, num_probes=2),
+    "Lanczos": lambda risk: ritz.lanczos(ritz.hessian(risk), torch.ones(risk.size, 2), 3, keep_basis=True),
+    "trace": lambda risk: ritz.trace(ritz.hessian(risk), num_products=10),
+    "diagonal": lambda risk: ritz.diagonal(ritz.hessian(risk), num_products=10),
+    "solution": lambda risk: ritz.solve(ritz.gauss_newton(risk), risk.theta, damping=1.0),
+    "Kronecker factors": lambda risk: [ritz.kfac(risk), *ritz.kfac(risk).layers.values()],
+    "decomposition": ritz.class_decomposition,
+    "attribution": ritz.attribution,
+    "features": ritz.classes.features,
+    "errors": ritz.classes.backpropagated_errors,
+    "weights": lambda risk: ritz.classes.weights(risk, weight_decay=0.1),
+}
+
+
+@pytest.mark.parametrize("name", RESULTS)
+def test_a_result_prints_what_it_is_and_not_its_tensors(name):
+    x, model = torch.arange(36.0).view(12, 3).sin(), torch.nn.Sequential(torch.nn.Linear(3, 3))
+    text = repr(RESULTS[name](ritz.Risk(model, torch.nn.CrossEntropyLoss(), (x, torch.arange(12) % 3))))
+    assert "tensor(" not in text and len(text) < 1200
 
 
 def test_the_readme_is_one_screen():

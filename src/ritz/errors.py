@@ -7,6 +7,7 @@ import math
 import sys
 import warnings
 from collections.abc import Sequence
+from difflib import get_close_matches
 from numbers import Integral
 from typing import Any
 
@@ -63,6 +64,16 @@ def listed(names: Sequence[str], most: int) -> str:
     return ", ".join(names[:most]) + (f" and {len(names) - most} more" if len(names) > most else "")
 
 
+def nearest_first(sought: Sequence[str], names: Sequence[str]) -> list[str]:
+    """The names, those first that are spelled like one that was sought: there may be too many to be read.
+
+    >>> nearest_first(["rsik"], ["triple", "none", "risk"])
+    ['risk', 'triple', 'none']
+    """
+    near = [name for one in sought for name in get_close_matches(one, names, n=3, cutoff=0.5)]
+    return [*dict.fromkeys([*near, *names])]
+
+
 class DataError(RitzError):
     """The data cannot define a risk: empty, out of range, different at every pass, on another device."""
 
@@ -104,7 +115,7 @@ class PaddingWarning(UserWarning):
 
 
 class OutputsWarning(UserWarning):
-    """The outputs look like probabilities, where the loss expects logits or log-probabilities."""
+    """The outputs look like probabilities where the loss expects logits or log-probabilities, or do not follow θ."""
 
 
 class VersionWarning(UserWarning):

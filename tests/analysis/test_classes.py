@@ -21,7 +21,7 @@ from ritz.risk.losses import CrossEntropy
 from ritz.spectrum import Spectrum
 from tests.zoo import OUTPUTS, case, unequal_batches
 
-SETTINGS = ClassSettings(decay=1e-2, seed=3)
+SETTINGS = ClassSettings(weight_decay=1e-2, seed=3)
 
 
 def risk_of(name="mlp"):
@@ -58,7 +58,7 @@ def test_the_record_is_that_of_the_attribution(risk, record):
     assert_close(array(record, "hessian/shares"), torch.stack(list(found.hessian.shares.values())))
     assert record.scalars["counts"] == found.counts and record.scalars["findings"] == list(found.findings)
     assert record.scalars["class_overlap"] == pytest.approx(found.class_overlap)
-    assert record.config["factory"] == "mine" and record.config["decay"] == 1e-2
+    assert record.config["factory"] == "mine" and record.config["weight_decay"] == 1e-2
     for name, spectrum in spectra_of(record).items():
         assert spectrum.wasserstein(found.spectra[name]) < 1e-12
 
@@ -98,7 +98,7 @@ def test_weights_are_measured_where_their_decay_is_known(risk, record):
         assert record.scalars["layers"][name]["weight_residual"] == pytest.approx(W.residual)
     without = analysis.run(risk)
     assert not layers_with(without, "weights") and "weights" not in draw(without)
-    assert any("--decay" in note for note in without.scalars["notes"])
+    assert any("--weight-decay" in note for note in without.scalars["notes"])
 
 
 def test_layers_are_compared_with_their_factorisations(risk, record):
@@ -205,7 +205,7 @@ def test_labels_by_token_leave_the_attribution_and_say_what_is_missing():
 
 
 @pytest.mark.parametrize(
-    "settings", [ClassSettings(num_lines=0), ClassSettings(exact_rows=-1), ClassSettings(decay=0.0)]
+    "settings", [ClassSettings(num_lines=0), ClassSettings(exact_rows=-1), ClassSettings(weight_decay=0.0)]
 )
 @pytest.mark.usefixtures("unchecked")
 def test_settings_that_nothing_could_satisfy_are_refused_before_the_work(settings):
@@ -243,7 +243,7 @@ def test_a_convolution_in_groups_leaves_the_weights_of_the_others():
         torch.manual_seed(0)
         model = nn.Sequential(nn.Conv2d(2, 4, 2, groups=2), nn.Flatten(), nn.Linear(16, 3)).double()
     x, y = torch.randn(12, 2, 3, 3, generator=torch.Generator().manual_seed(0)).double(), torch.arange(12) % 3
-    record = analysis.run(Risk(model, nn.CrossEntropyLoss(), (x, y)), analysis.ClassSettings(decay=1e-3))
+    record = analysis.run(Risk(model, nn.CrossEntropyLoss(), (x, y)), analysis.ClassSettings(weight_decay=1e-3))
     assert "Weights: left out in 0, whose weights are a matrix for each group." in record.scalars["notes"]
     assert "weights/2/whole" in record.arrays and "weights/0/whole" not in record.arrays
 
@@ -283,7 +283,7 @@ def test_a_weight_that_is_used_in_two_ways_is_seen_in_both_and_left_out_of_the_f
     h = torch.tanh(model.between(torch.tanh(model.layer(x)))).detach()
     for name, rows in {"layer": x, "layer.weight": h}.items():
         assert_close(found[name].second_moment.dense(), rows.T @ rows / 12)
-    record = analysis.run(risk, analysis.ClassSettings(decay=1e-3))
+    record = analysis.run(risk, analysis.ClassSettings(weight_decay=1e-3))
     left_out = "left out in layer, layer.weight, whose parameters enter in several ways."
     assert record.scalars["notes"] == [f"Weights: {left_out}", f"KFAC and CFAC: {left_out}"]
     assert set(record.scalars["layers"]["between"]["largest"]) == {"G", "KFAC", "CFAC"}

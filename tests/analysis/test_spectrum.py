@@ -227,7 +227,7 @@ class Sampled:
     """A matrix with something bound to it, as an object."""
 
     def __call__(self, risk):
-        return monte_carlo_fisher(risk, 2, generator=torch.Generator().manual_seed(0))
+        return monte_carlo_fisher(risk, num_samples=2, generator=torch.Generator().manual_seed(0))
 
 
 SAMPLED = functools.partial(monte_carlo_fisher, num_samples=2)

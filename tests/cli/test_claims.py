@@ -84,6 +84,7 @@ def test_a_page_names_what_differs_from_the_preset(folder):
     ritz("run", "us2000.fig2", "--preset", "smoke", "--set", "sides=2,4", "--set", "scale=3")
     record = Record.load(next(folder.glob("results/us2000.fig2/smoke+*")))
     assert command(record) == "ritz run us2000.fig2 --preset smoke --set sides=2,4 --set scale=3.0"
+    assert ", sides=2,4, scale=3.0" in ritz("claims").stdout
 
 
 def test_no_text_of_a_hostile_claim_steers_the_terminal(folder):

@@ -58,7 +58,7 @@ def classes(target, *options):
 
 
 def test_the_attribution_is_printed_and_everything_is_written(folder):
-    result = classes("ours.py:risk", "--decay", "1e-3", "--dtype", "float64")
+    result = classes("ours.py:risk", "--weight-decay", "1e-3", "--dtype", "float64")
     record = Record.load(folder / "out" / "ours-risk-float64-classes")
     overlap = record.scalars["class_overlap"]
     said = f"Overlap of the top 3 eigenvectors of G with the span of the class means: {overlap:.3f}"
@@ -116,7 +116,7 @@ def test_what_has_no_classes_is_refused_with_a_way_out(folder, factory, message)
     assert "Traceback" not in result.stderr and not (folder / "out").exists()
 
 
-@pytest.mark.parametrize("options", [("--decay", "-1"), ("--lines", "0"), ("--exact-rows", "-3")])
+@pytest.mark.parametrize("options", [("--weight-decay", "-1"), ("--lines", "0"), ("--exact-rows", "-3")])
 def test_impossible_options_are_refused_before_the_model_is_built(folder, options):
     assert ritz("classes", "absent.py:risk", *options).exit_code == 2
     assert "absent.py" not in ritz("classes", "absent.py:risk", *options).stderr

@@ -1,6 +1,10 @@
 """The command as people use it: what it prints, what it writes, and how it says no."""
 
+import errno
+import io
 import json
+import re
+import signal
 import string
 import subprocess
 import sys
@@ -17,6 +21,8 @@ from ritz.analysis import spectrum as analysis
 from ritz.analysis.spectrum import pictures
 from ritz.analysis.spectrum.settings import MATRICES
 from ritz.cli import app, demo, folders
+from ritz.cli import spectrum as spectrum_command
+from ritz.cli.messages import accept_all_text
 from ritz.cli.options import MatrixName
 from ritz.cli.target import Target
 from ritz.record import Record
@@ -85,12 +91,14 @@ FAST = ["--probes", "2", "--steps", "6", "-k", "2"]
 def folder(tmp_path, monkeypatch):
     """A working folder with the user's file `mine.py`, and nothing of it left in this process afterwards."""
     (tmp_path / "mine.py").write_text(FACTORIES)
+    (tmp_path / "mine.txt").touch()
+    (tmp_path / "importer.py").write_text("import absent")
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", list(sys.path))
     before = set(sys.modules)
     yield tmp_path
     for name in set(sys.modules) - before:
-        if name in ("mine", "checkpoint", "train_checkpoint", "broken"):
+        if name in ("mine", "importer", "leaver", "checkpoint", "train_checkpoint", "broken"):
             del sys.modules[name]
 
 
@@ -281,8 +289,11 @@ def test_a_dry_run_forecasts_and_writes_nothing(folder):
     [
         (["mine.py"], "does not name a factory"),
         (["absent.py:risk"], "no file absent.py"),
-        (["absent.module:risk"], "could not be imported"),
+        (["absent.module:risk"], "There is no module absent.module"),
+        (["mine.txt:risk"], "mine.txt is not a Python file"),
+        (["importer:risk"], "could not be imported: ModuleNotFoundError: No module named 'absent'"),
         (["mine.py:absent"], "Its functions are: risk, triple"),
+        (["mine.py:tripel"], "Its functions are: triple, risk"),
         (["mine.py:VALUE"], "but a value"),
         (["mine.py:pair"], "Return ritz.Risk"),
         (["mine.py:needy"], "cannot be called"),
@@ -299,6 +310,10 @@ def test_a_dry_run_forecasts_and_writes_nothing(folder):
         (["mine.py:risk", "-k", "44"], "44"),
         (["mine.py:risk", "--layer", "2.bias", "-k", "10"], "10"),
         (["mine.py:risk", "--device", "nowhere"], "--device nowhere"),
+        (
+            ["mine.py:risk", "--device", "meta"],
+            "--device meta cannot be used: what lies there has",
+        ),
         (["mine.py:risk", "--out", "mine.py/x"], "cannot be written"),
         (["mine.py:risk", "--out", 300 * "x"], "room for 255 bytes in one name"),
         (["mine.py:risk", "--examples", "99999"], "the data have 20"),
@@ -329,6 +344,65 @@ def test_a_file_that_does_not_run_says_so(folder):
     (folder / "broken.py").write_text("import nonexistent_package\n")
     result = ritz("spectrum", "broken.py:risk")
     assert result.exit_code == 2 and "nonexistent_package" in result.stderr
+
+
+def test_a_factory_that_goes_to_another_folder_does_not_take_the_results_along(folder):
+    (folder / "elsewhere").mkdir()
+    lines = "import os, mine\ndef risk():\n    os.chdir('elsewhere')\n    return mine.risk()\n"
+    (folder / "leaver.py").write_text(lines)
+    result = spectrum("leaver.py:risk")
+    assert sorted(path.name for path in (folder / "out/leaver-risk").iterdir()) == FILES
+    assert f"Written to {folder}/out/leaver-risk" in result.stdout and not [*(folder / "elsewhere").iterdir()]
+
+
+def test_one_probe_is_said_to_have_no_error(folder):
+    result = spectrum("mine.py:risk", "--probes", "1", "--steps", "1", "--exact-rows", "0")
+    assert "estimated: 1 probe of 1 step " in result.stdout and result.stdout.count("(error unknown)") == 3
+
+
+def test_an_end_of_the_spectrum_that_is_rounding_is_printed_as_zero(folder):
+    result = spectrum("mine.py:risk", "--operator", "gauss-newton", "--per-layer")
+    assert re.search(r"range of λ +0 ± \de-0\d to", result.stdout)
+    assert re.search(r"\n2 +18 +exact +0\.\d+ +0 ± \de-0\d ", result.stdout)
+
+
+def test_a_full_disk_behind_the_output_is_no_fault_of_ritz(folder, monkeypatch):
+    def full(*_):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(spectrum_command, "show", full)
+    result = ritz("spectrum", "mine.py:risk", *FAST)
+    assert result.exit_code == 1 and "The output cannot be printed: [Errno 28]" in result.stderr
+    assert Record.load("out/mine-risk")
+
+
+@pytest.mark.parametrize("debug", [[], ["--debug"]])
+def test_an_interruption_that_an_import_turned_into_an_error_is_one(folder, monkeypatch, debug):
+    def importing(*_, **__):
+        try:
+            signal.raise_signal(signal.SIGINT)
+        except KeyboardInterrupt:
+            raise ImportError("initialization failed") from None
+
+    monkeypatch.setattr(analysis, "run", importing)
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored where tests run in the background
+    try:
+        result = ritz("spectrum", "mine.py:risk", *debug)
+        assert result.exit_code == 130 and "initialization" not in result.output
+        assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+def test_an_output_in_another_encoding_or_none_at_all_is_no_reason_to_fail(monkeypatch):
+    written = io.BytesIO()
+    monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(written, encoding="cp1252", write_through=True))
+    monkeypatch.setattr(sys, "stderr", None)
+    accept_all_text()
+    print("λ = 2 ± 1")
+    print("nowhere", file=sys.stderr)
+    assert written.getvalue().rstrip() == b"? = 2 \xb1 1"
+    sys.stderr.close()
 
 
 def test_an_unexpected_error_shows_its_message_and_the_way_to_see_more(folder, monkeypatch):

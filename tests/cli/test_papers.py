@@ -33,6 +33,7 @@ def test_workers_are_made_from_their_words():
         (["us2000.fig2", "--set", "scale"], ["sets nothing"]),
         (["us2000.fig2", "--set", "scale=big"], ["'big' is not float", "its default is 1.0"]),
         (["us2000.fig2", "--set", "sides=1,x"], ["'1,x' is not"]),
+        (["us2000.fig2", "--set", "sides=3,-1"], ["--set sides=3,-1: that is negative", "its default is 1,2,3,4"]),
         (["us2000.fig2", "--device", "nowhere"], ["--device nowhere"]),
         (["us2000.fig2", "--data-dir", "absent"], ["--data-dir absent is not a folder"]),
         (["us2000.fig2", "--processes", "2"], ["--processes 2"]),
@@ -47,6 +48,14 @@ def test_bad_input_ends_with_its_message_before_any_work(folder, arguments, mess
         assert message in result.stderr
     assert "Traceback" not in result.output and not (folder / "results").exists()
     assert "fakes.us2000.squares" not in sys.modules or not called()
+
+
+@pytest.mark.parametrize("again", [1, 2])
+def test_what_fails_with_values_of_ones_own_is_laid_to_them(folder, again):
+    for _ in range(again):
+        result = ritz("run", "us2000.fig2", "--preset", "smoke", "--set", "name=failing", code=2)
+    assert "us2000.fig2 cannot be computed with --set name=failing: KeyError: 'no squares'" in result.stderr
+    assert "values nearer to those of a preset" in result.stderr
 
 
 def test_the_list_counts_and_says_what_is_there(folder):

@@ -118,7 +118,7 @@ def test_numbers_that_no_spectrum_has_are_refused_with_the_name_of_their_file(fo
         (["all/H", "all/H"], "name of its own"),
         (["all/H", "all/classes"], "record of another kind"),
         (["all/H", "all/H:tail"], "no layer 'tail'"),
-        (["all/H", "nothing"], "cannot be read"),
+        (["all/H", "nothing"], "nothing holds no record"),
         (["all/H", "other.npz"], "numpy.savez"),
     ],
 )

@@ -36,20 +36,22 @@ def test_the_samples_are_the_same_in_every_product_and_however_data_are_cut():
     y = class_targets(built.shape)
     batches = [unequal_batches(built.inputs, y), [(built.inputs[i : i + 2], y[i : i + 2]) for i in range(0, 11, 2)]]
     A, B = (
-        ritz.monte_carlo_fisher(ritz.Risk(built.model, ritz.CrossEntropy(), data, memory=m), 3, generator=seeded(1))
+        ritz.monte_carlo_fisher(
+            ritz.Risk(built.model, ritz.CrossEntropy(), data, memory=m), num_samples=3, generator=seeded(1)
+        )
         for data, m in zip(batches, ("1G", 0), strict=True)
     )
     first = A.dense()
     assert torch.equal(first, A.dense())
     assert_close(B.dense(), first, rtol=1e-10, atol=1e-14)
     assert float(torch.linalg.eigvalsh(first)[0]) > -1e-12
-    assert not torch.allclose(first, ritz.monte_carlo_fisher(A.matmat.risk, 3, generator=seeded(2)).dense())
+    assert not torch.allclose(first, ritz.monte_carlo_fisher(A.matmat.risk, num_samples=3, generator=seeded(2)).dense())
 
 
 def test_a_mean_of_no_samples_is_refused(x, y):
     model = nn.Linear(x.shape[1], 3).double()
     with pytest.raises(ArgumentError, match="num_samples=0"):
-        ritz.monte_carlo_fisher(ritz.Risk(model, ritz.CrossEntropy(), (x, y)), 0)
+        ritz.monte_carlo_fisher(ritz.Risk(model, ritz.CrossEntropy(), (x, y)), num_samples=0)
 
 
 @pytest.mark.parametrize("reduction", ["mean", "sum"])

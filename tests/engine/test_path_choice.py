@@ -232,6 +232,25 @@ def test_a_first_batch_without_slope_hides_nothing(function, loss):
     assert_close(ritz.hessian(open_risk).dense(), ritz.hessian(twin).dense())
 
 
+class Clipping(nn.Linear):
+    """A layer to whose output no large gradient comes back."""
+
+    def forward(self, x):
+        y = super().forward(x)
+        if y.requires_grad:
+            y.register_hook(lambda gradient: gradient.clamp(-0.1, 0.1))
+        return y
+
+
+@pytest.mark.parametrize("operator", [ritz.hessian, ritz.gauss_newton])
+def test_a_hook_that_clips_gradients_is_refused(operator):
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        model = nn.Sequential(Clipping(3, 4), nn.Tanh(), nn.Linear(4, OUTPUTS)).double()
+    with pytest.raises(ModelError, match="hook on a tensor is not linear in the gradient"):
+        operator(Risk(model, ritz.CrossEntropy(), _with(Open)[1])).dense()
+
+
 def test_a_hook_that_only_looks_changes_nothing():
     class Watched(nn.Linear):
         def forward(self, x):

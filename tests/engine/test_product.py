@@ -6,6 +6,7 @@ import weakref
 
 import pytest
 import torch
+from torch import nn
 from torch.nn import functional as F
 from torch.testing import assert_close
 
@@ -299,3 +300,47 @@ def test_samples_of_a_loss_that_compares_examples_are_refused():
     with pytest.raises(ModelError, match="depends on several rows") as caught:
         ritz.monte_carlo_fisher(risk) @ risk.theta
     assert "gauss_newton(risk)" in caught.value.ways_out[0]
+
+
+class SometimesNoisy(nn.Module):
+    """A layer that is skipped at random, on inputs that a first batch need not have."""
+
+    def __init__(self):
+        super().__init__()
+        self.inner = nn.Linear(4, 3).double()
+
+    def forward(self, x):
+        return self.inner(x) + torch.randn(len(x), 3, dtype=x.dtype) * (x[:, :1] > 5)
+
+
+class Settings:
+    """What a loss looks up when it is called."""
+
+    power = 1.0
+
+
+def looked_up(z, y):
+    return F.cross_entropy(z, y, reduction="none") ** Settings.power
+
+
+@pytest.mark.parametrize("result", [lambda risk: ritz.hessian(risk) @ risk.theta, ritz.Risk.gradient])
+def test_a_network_that_is_random_on_later_examples_alone_is_refused(result, generator):
+    x, y = torch.randn(11, 4, generator=generator, dtype=torch.float64), torch.arange(11) % 3
+    x[9, 0] = 6.0
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        risk = ritz.Risk(SometimesNoisy(), nn.CrossEntropyLoss(), [(x[:7], y[:7]), (x[7:], y[7:])])
+        with pytest.raises(ModelError, match="other values on a batch of 4: examples 7 to 10 of the data, than when"):
+            result(risk)
+
+
+@pytest.mark.parametrize("result", [lambda risk: ritz.gauss_newton(risk) @ risk.theta, ritz.Risk.gradient])
+def test_a_loss_that_changes_afterwards_is_refused(result, generator, monkeypatch):
+    x, y = torch.randn(11, 4, generator=generator, dtype=torch.float64), torch.arange(11) % 3
+    risk = ritz.Risk(nn.Linear(4, 3).double(), looked_up, [(x[:7], y[:7]), (x[7:], y[7:])])
+    before = result(risk)
+    monkeypatch.setattr(Settings, "power", 2.0)
+    with pytest.raises(ModelError, match="that the loss refers to has changed"):
+        result(risk)
+    monkeypatch.setattr(Settings, "power", 1.0)
+    assert_close(result(risk), before)

@@ -67,7 +67,7 @@ def test_one_example_with_one_term_has_the_factor_of_its_sampled_matrix():
     model, x = built("mlp", 1)
     risk = Risk(model, nn.CrossEntropyLoss(), (x, torch.tensor([1])))
     ours = kfac(risk, num_samples=3, generator=seeded(5)).layers["0"].operator.dense()
-    close(ours, monte_carlo_fisher(risk.restricted_to("0.*"), 3, generator=seeded(5)).dense())
+    close(ours, monte_carlo_fisher(risk.restricted_to("0.*"), num_samples=3, generator=seeded(5)).dense())
 
 
 def test_the_last_layer_needs_no_sample():

@@ -34,7 +34,17 @@ PROTOCOLS = (  # what training and the engine call, with tensors of their own
     *("Schedule", "Constant", "Plateau", "Annealing", "Cosine"),
 )
 OF_THE_ENGINE = {
-    "Risk": ("outputs", "leaves", "unflatten", "flatten", "sum_over_ranks", "numerics", "has_terms", "in_double")
+    "Risk": (
+        "outputs",
+        "leaves",
+        "unflatten",
+        "flatten",
+        "sum_over_ranks",
+        "numerics",
+        "has_terms",
+        "check_terms",
+        "in_double",
+    ),
 }
 
 

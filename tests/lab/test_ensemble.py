@@ -467,6 +467,18 @@ def test_the_error_of_a_trace_covers_it():
     assert scores.mean().abs() < 4 / 200**0.5 * 1.1 and 0.7 < scores.square().mean() < 1.6
 
 
+@pytest.mark.parametrize("num_products", [2, 3])
+def test_two_standard_errors_of_a_trace_from_two_or_three_probes_cover_it(num_products):
+    models, data = networks(5), regression()
+    stack, generator = lab.Ensemble.of(models), seeded()
+    expected = torch.stack([dense(model, mean_squared, data).trace() for model in models])
+    held = []
+    for _ in range(40):
+        found = lab.trace(stack, SQUARED, data, num_products=num_products, generator=generator)
+        held.append((found.values - expected).abs() <= 2 * found.standard_errors)
+    assert float(torch.stack(held).double().mean()) > 0.89  # 0.7 and 0.82 by the scatter alone
+
+
 # weights
 
 

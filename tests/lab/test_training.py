@@ -306,6 +306,58 @@ def test_a_rate_that_a_scheduler_of_pytorch_has_set_is_refused_and_not_undone(tm
     assert run(scheduled=False) == 4
 
 
+def test_a_scheduler_of_pytorch_sets_the_rates_where_no_schedule_does():
+    def run():
+        torch.manual_seed(0)
+        model = network(3, 5, 2)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+        return model, optimizer, torch.optim.lr_scheduler.OneCycleLR(optimizer, 0.5, total_steps=6)
+
+    x, y = classes()
+    model, optimizer, scheduler = run()
+    for pause in lab.train(model, nn.CrossEntropyLoss(), (x, y), optimizer, num_epochs=5):
+        scheduler.step()
+    expected, optimizer, scheduler = run()
+    rates = []
+    for _ in range(5):
+        optimizer.zero_grad()
+        nn.functional.cross_entropy(expected(x), y).backward()
+        rates.append(optimizer.param_groups[0]["lr"])
+        optimizer.step()
+        scheduler.step()
+    assert_close(list(model.parameters()), list(expected.parameters()), rtol=0, atol=0)
+    assert pause.history["learning_rate"].values.tolist() == rates
+
+
+@pytest.mark.parametrize(
+    "loss, targets, words",
+    [
+        (nn.MSELoss(), normal(30), r"outputs have shape \(30, 1\), the targets \(30,\)"),
+        (ritz.SquaredError(), normal(30, 3), r"the targets \(30, 3\)"),
+        (nn.CrossEntropyLoss(), torch.ones(30, dtype=torch.long), "one class in dimension 1"),
+    ],
+)
+def test_targets_that_do_not_fit_are_refused_before_the_first_step(loss, targets, words):
+    model = network(3, 1)
+    before = [parameter.clone() for parameter in model.parameters()]
+    run = lab.train(
+        model, loss, (normal(30, 3, seed=1), targets), torch.optim.SGD(model.parameters(), 0.1), num_epochs=1
+    )
+    with pytest.raises(DataError, match=words):
+        next(run)
+    assert_close(list(model.parameters()), before, rtol=0, atol=0)
+
+
+def test_rates_that_a_resumed_run_would_not_know_are_refused(tmp_path):
+    model = network(3, 5, 2)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    run = lab.train(model, nn.CrossEntropyLoss(), classes(), optimizer, num_epochs=3, checkpoint=tmp_path / "run")
+    next(run)
+    optimizer.param_groups[0]["lr"] = 0.05
+    with pytest.raises(ArgumentError, match="leave out `schedule` and `checkpoint`"):
+        next(run)
+
+
 @pytest.mark.parametrize(
     "wrong",
     [

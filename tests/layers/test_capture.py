@@ -6,7 +6,7 @@ from torch import nn
 from torch.nn import functional as F
 
 import ritz
-from ritz.errors import ModelError
+from ritz.errors import ModelError, PrecisionWarning
 from ritz.layers.capture import Layers
 from ritz.risk import Risk
 from tests.layers.unusual_rows import ByLength, Routed, Sorted, Stacked, TokensRouted, by_length
@@ -362,3 +362,28 @@ def test_layers_of_unusual_shapes_are_no_layers_and_lose_nothing():
     with pytest.raises(ModelError, match="enter through no layer"):
         ritz.kfac(risk)
     ritz.kfac(risk.restricted_to("first.*"))
+
+
+class Halved(nn.Module):
+    """A layer under autocast, whose errors come back in less precision than its features have."""
+
+    def __init__(self, enabled):
+        super().__init__()
+        self.inner, self.head, self.enabled = nn.Linear(4, 3), nn.Linear(3, 3), enabled
+
+    def forward(self, x):
+        with torch.autocast("cpu", torch.bfloat16, enabled=self.enabled):
+            hidden = self.inner(x)
+        return self.head(hidden.to(x.dtype).tanh())
+
+
+def test_layers_may_compute_in_less_precision_inside(generator):
+    x, y = torch.randn(40, 4, generator=generator), torch.arange(40) % 3
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        halved, whole = Halved(True), Halved(False)
+    whole.load_state_dict(halved.state_dict())
+    with pytest.warns(PrecisionWarning):
+        risk = ritz.Risk(halved, nn.CrossEntropyLoss(), [(x[:17], y[:17]), (x[17:], y[17:])])
+    expected = ritz.kfac(ritz.Risk(whole, nn.CrossEntropyLoss(), (x, y))).operator.dense()
+    assert float((ritz.kfac(risk).operator.dense() - expected).norm()) < 0.01 * float(expected.norm())

@@ -75,7 +75,7 @@ def _run(mutants, known, results, options):
 
 
 def _keep(mutant, result, results, place):
-    results["mutants"][mutant.name] = mutant.change() | result
+    results["mutants"][mutant.name] = {"function": mutant.function()} | mutant.change() | result
     Path(place).write_text(json.dumps(results, indent=1, ensure_ascii=False))
     print(f"{result['outcome']:10} {result['seconds']:6} s  {mutant.name}  {result['test']}", flush=True)
 

@@ -58,7 +58,7 @@ def page(results):
             "| place | before | after | outcome |",
             "|---|---|---|---|",
             *(
-                f"| {_place(name)} | {_code(m['before'])} | {_code(m['after'])} | {_outcome(name, m)} |"
+                f"| {_place(name, m)} | {_code(m['before'])} | {_code(m['after'])} | {_outcome(name, m)} |"
                 for name, m in rows
             ),
             "",
@@ -69,12 +69,13 @@ def page(results):
 def _equivalent(results):
     if not equivalent(results):
         return []
-    rows = [f"- `{_place(name)}`: {_code(m['after'])}: {reason(name, m)}" for name, m in equivalent(results).items()]
+    rows = [f"- `{_place(name, m)}`: {_code(m['after'])}: {reason(name, m)}" for name, m in equivalent(results).items()]
     return ["## Those that change nothing, and are not run", "", *rows, ""]
 
 
-def _place(name):
-    return name.split(" ")[0]
+def _place(name, mutant):
+    """The file, and the function in it: lines move with every change of the file, functions seldom."""
+    return ", ".join(filter(None, [name.split(":")[0], mutant["function"]]))
 
 
 def _code(text):

@@ -36,10 +36,19 @@ class Mutant:
         first = next(i for i in range(len(before)) if i >= len(after) or before[i] != after[i])
         return {"before": before[first].strip(), "after": after[first].strip() if first < len(after) else ""}
 
+    def function(self, root=ROOT):
+        """The function around it, `Class.method`, by which it is found when its line has moved; "" outside of all."""
+        return ".".join(node.name for node in self._around(root) if not isinstance(node, ast.Lambda))
+
     def in_function(self, root=ROOT):
-        functions = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
-        nodes = [node for node in ast.walk(ast.parse((root / self.path).read_text())) if isinstance(node, functions)]
-        return any(node.lineno <= self.line <= node.end_lineno for node in nodes)
+        return any(not isinstance(node, ast.ClassDef) for node in self._around(root))
+
+    def _around(self, root):
+        """The classes and functions around it, the outermost first."""
+        kinds = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda, ast.ClassDef)
+        nodes = [node for node in ast.walk(ast.parse((root / self.path).read_text())) if isinstance(node, kinds)]
+        around = [node for node in nodes if node.lineno <= self.line <= node.end_lineno]
+        return sorted(around, key=lambda node: (node.lineno, -node.end_lineno))
 
 
 def every_mutant(root=ROOT):

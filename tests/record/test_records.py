@@ -41,6 +41,11 @@ def test_a_record_comes_back_as_it_was(example, tmp_path):
     assert list(loaded.arrays) == list(example.arrays)
 
 
+def test_a_record_is_named_by_its_folder_or_by_its_json(example, tmp_path):
+    folder = example.save(tmp_path / "run")
+    assert repr(Record.load(folder / "record.json")) == repr(Record.load(folder))
+
+
 def test_numbers_json_cannot_write_come_back_from_valid_json(example, tmp_path):
     def refuse(text):
         raise AssertionError(f"{text} is not JSON")

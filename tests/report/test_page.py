@@ -184,6 +184,13 @@ def test_headline_numbers_are_those_of_the_record(text, records):
     assert numerals(f"{records[0].scalars['accuracy']:.2%} on these data") in text
 
 
+def test_eigenvalues_of_a_class_analysis_have_the_digits_that_their_residuals_reach(records, tmp_path):
+    text = report.write([records[-1]], tmp_path / "page.html").read_text()
+    value, residual = (float(records[-1].arrays[f"gauss_newton/{key}"][0]) for key in ("values", "residuals"))
+    assert len(digits_within(value, residual)) > len(f"{value:.6g}")
+    assert f"{digits_within(value, residual)} ±</span>" in text and f">{digits_within(value, residual)}<" in text
+
+
 def test_the_model_and_the_loss_are_named(text, records):
     words = re.sub("<[^>]*>", "", text)
     assert "Sequential, from " in words and f"CrossEntropy: {records[0].scalars['loss']:.6g}" in words
@@ -322,6 +329,7 @@ def test_a_figure_is_run_again_with_what_was_set(tmp_path):
     config = plain(figure.presets["smoke"])
     record = Record(figure.id, "smoke", {**config, "seed": 7}, {}, {}, (), {})
     assert paper_figures._reproduction(record).code == "ritz run linear2026.fig1a --preset smoke --set seed=7"
+    assert paper_figures._title(record) == "linear2026.fig1a, smoke, seed=7"
 
 
 def test_the_same_records_give_the_same_page(records, tmp_path):

@@ -144,6 +144,14 @@ def test_names_with_the_prefix_of_a_wrapper_are_refused_with_the_way_to_take_it_
         Risk(network(), CE, (x, y)).at(state)
 
 
+def test_names_of_compiled_layers_are_refused_with_the_way_to_take_that_out(x, y):
+    state = {name.replace(".", "._orig_mod."): tensor for name, tensor in network().state_dict().items()}
+    risk = Risk(network(), CE, (x, y))
+    with pytest.raises(ArgumentError, match=r"Take '_orig_mod.' out: {name.replace\('_orig_mod.', ''\): w for"):
+        risk.at(state)
+    assert risk.at({name.replace("_orig_mod.", ""): w for name, w in state.items()}).size == risk.size
+
+
 def test_a_vector_of_another_length_is_not_split(x, y):
     risk = Risk(network(), CE, (x, y))
     with pytest.raises(ArgumentError, match="was to be split"):

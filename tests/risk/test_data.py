@@ -306,7 +306,7 @@ def test_a_mask_of_minus_infinity_among_the_inputs_is_fine():
             self.linear = nn.Linear(D, C).double()
 
         def forward(self, x, mask):
-            return (self.linear(x)[:, :, None] + mask[:, None]).softmax(-1)[..., 0]
+            return (self.linear(x)[:, :, None] * x[:, None, :2].cumsum(-1) + mask[:, None]).softmax(-1)[..., 0]
 
     mask = torch.zeros(N, 2, dtype=torch.float64)
     mask[::2, 1] = float("-inf")
@@ -563,16 +563,43 @@ class Packed(nn.Module):
         return self.head(self.recurrent(sequences)[1][-1])
 
 
-def test_packed_sequences_stay_packed(generator, y):
+@pytest.mark.parametrize("in_order", [False, True])
+def test_packed_sequences_stay_packed(in_order, generator, y):
     with torch.random.fork_rng():
         torch.manual_seed(0)
         model = Packed().double()
     x, lengths = torch.randn(N, 5, D, generator=generator, dtype=torch.float64), torch.arange(N) % 5 + 1
-    pack = lambda rows: pack_padded_sequence(x[rows], lengths[rows], batch_first=True, enforce_sorted=False)
+    lengths = lengths.sort(descending=True).values if in_order else lengths
+    pack = lambda rows: pack_padded_sequence(x[rows], lengths[rows], batch_first=True, enforce_sorted=in_order)
     whole, cuts = pack(slice(None)), (slice(7), slice(7, None))
     risk = Risk(model, CE, [(pack(rows), y[rows]) for rows in cuts])
     check_against_pytorch(risk, model, CE(model(whole), y))
     assert_close(ritz.hessian(risk).dense(), ritz.hessian(Risk(model, CE, [(whole, y)])).dense())
+
+
+class OfJagged(nn.Module):
+    """The mean over each of several sequences, which come as a nested tensor."""
+
+    def __init__(self):
+        super().__init__()
+        self.linear = nn.Linear(D, C).double()
+
+    def forward(self, sequences):
+        return torch.stack([self.linear(one).tanh().mean(0) for one in sequences.unbind()])
+
+
+def test_jagged_sequences_are_taken_in_their_batches(generator, y):
+    rows = [torch.randn(k % 4 + 1, D, generator=generator, dtype=torch.float64) for k in range(N)]
+    nested = lambda few: torch.nested.nested_tensor(few, layout=torch.jagged)
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        model = OfJagged()
+    risk = Risk(model, CE, [(nested(rows[:7]), y[:7]), (nested(rows[7:]), y[7:])])
+    check_against_pytorch(risk, model, CE(model(nested(rows)), y))
+    with pytest.raises(DataError, match="2 of the 7 examples"):
+        risk.first(2)
+    read = Risk(model, CE, Folder([(nested(rows[:7]), y[:7]), (nested(rows[7:]), y[7:])]), memory=0)
+    assert_close(ritz.hessian(read).dense(), ritz.hessian(risk).dense())
 
 
 @pytest.mark.parametrize("kind", [OfTwo, OfPair, OfAny])

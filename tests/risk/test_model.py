@@ -48,6 +48,11 @@ class Asks(nn.Linear):
         return x @ self.get_parameter("weight").T
 
 
+def asserting(z):
+    assert z.shape[1] == 5, "5 classes are expected"
+    return z
+
+
 BAD_MODELS = {
     "a function": (lambda: torch.tanh, ModelError, "The model is a builtin_function_or_method"),
     "a tuple": (lambda: Returns(lambda z: (z, z)), ModelError, r"return self.model\(\*args, \*\*kwargs\)\[0\]"),
@@ -88,7 +93,41 @@ BAD_MODELS = {
     "returns one dimension": (lambda: Returns(lambda z: z[:, 0]), DataError, "one for the classes"),
     "returns NaN": (lambda: Returns(lambda z: z / 0), NumericalError, "NaN or infinity on batch 0."),
     "fails": (lambda: Returns(lambda z: z @ z), ModelError, "The model failed on batch 0"),
+    "writes into a parameter": (lambda: Clamped("in place"), ModelError, "writes into parameter weight"),
+    "exchanges a parameter": (lambda: Clamped("by its data"), ModelError, "writes into parameter weight"),
+    "asserts a shape": (lambda: Returns(asserting), ModelError, "failed on batch 0: 5 classes are expected"),
+    "asks for an entry": (lambda: Returns(lambda z: {"out": z}["logits"]), ModelError, "failed on batch 0: 'logits'"),
 }  # fmt: skip
+
+
+class Clamped(nn.Linear):
+    """Keeps its weight within bounds by writing into it, as critics do."""
+
+    def __init__(self, way):
+        super().__init__(D, C, dtype=torch.float64)
+        self.way = way
+
+    def forward(self, x):
+        if self.way == "in place":
+            with torch.no_grad():
+                self.weight.clamp_(-0.1, 0.1)
+        else:
+            self.weight.data = self.weight.data.clamp(-0.1, 0.1)
+        return super().forward(x)
+
+
+class Moved(nn.Linear):
+    """Its weight goes to other memory, as recurrent layers on a GPU do it to lie together."""
+
+    def forward(self, x):
+        self.weight.data = self.weight.data.clone()
+        return super().forward(x)
+
+
+def test_parameters_may_move_to_other_memory(x, y):
+    risk = Risk(Moved(D, C).double(), CE, (x, y))
+    H = dense_hessian(lambda t: CE(x @ t[: C * D].view(C, D).T + t[C * D :], y), risk.theta)
+    assert_close(ritz.hessian(risk).dense(), H)
 
 
 class TakesTwo(nn.Module):
@@ -177,6 +216,23 @@ def test_what_a_model_writes_into_itself_stays_with_the_risk():
     risk = ritz.Risk(model, nn.CrossEntropyLoss(), (torch.randn(6, 3), torch.randint(2, (6,))))
     ritz.hessian(risk) @ risk.theta
     assert model.calls == 0 and model.kept is None
+
+
+def test_an_unused_buffer_may_lie_on_the_meta_device(x, y):
+    model, plain = network(), network()
+    model.register_buffer("unused", torch.ones(C, device="meta"))
+    assert torch.equal(ritz.hessian(Risk(model, CE, (x, y))).dense(), ritz.hessian(Risk(plain, CE, (x, y))).dense())
+
+
+def test_hooks_that_come_later_stay_with_their_own_copy(x, y):
+    """Copies of modules share none of their empty attributes."""
+    model = network()
+    risk = Risk(model, CE, (x, y))
+    other, value = risk.at(risk.theta), risk.loss_value()
+    for own in (model, other.model):
+        own[0].register_forward_hook(lambda module, inputs, out: 2 * out)
+        assert risk.at(risk.theta).loss_value() == value and not risk.model[0]._forward_hooks
+    assert model[0]._forward_hooks.keys() != other.model[0]._forward_hooks.keys()
 
 
 def test_batch_norm_without_running_statistics_is_refused():

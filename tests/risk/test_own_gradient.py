@@ -10,8 +10,8 @@ from torch.utils.checkpoint import checkpoint
 
 import ritz
 from ritz import Risk
-from ritz.errors import ModelError
-from tests.risk.problem import CE, C, D, check_refusal, network, outputs_at
+from ritz.errors import ModelError, OutputsWarning
+from tests.risk.problem import CE, C, D, N, Returns, check_refusal, network, outputs_at
 from tests.risk.unchanged import nothing_changes
 from tests.zoo import dense_hessian
 
@@ -192,6 +192,71 @@ def test_a_choice_has_no_gradient_and_needs_none(x, y):
     assert not ritz.hessian(risk).dense()[: 2 * (D + 1)].any()
 
 
+class WithoutSlope(torch.autograd.Function):
+    """Signs with a gradient of zero: a step whose outputs autograd connects to what goes in."""
+
+    @staticmethod
+    def forward(ctx, z):
+        return z.sign()
+
+    @staticmethod
+    def backward(ctx, g):
+        return torch.zeros_like(g)
+
+
+FLAT = {
+    "steps": torch.sign,
+    "a comparison": lambda z: (z > 0).to(z.dtype),
+    "a choice": lambda z: 5 * nn.functional.one_hot(z.argmax(-1), C).to(z.dtype),
+    "a Function": WithoutSlope.apply,
+    "dead units": lambda z: (z - 100).relu(),
+}
+
+
+@pytest.mark.parametrize("name", FLAT)
+def test_outputs_without_a_slope_are_warned_of(name, x, y):
+    with pytest.warns(OutputsWarning, match="No output of the model has a slope in θ"):
+        risk = Risk(Returns(FLAT[name]), CE, [(x[:7], y[:7]), (x[7:], y[7:])])
+    assert not ritz.hessian(risk).dense().any()
+
+
+def zeroed():
+    """Two layers of zeros, without a slope at θ, and with one nearby."""
+    model = nn.Sequential(nn.Linear(D, 2, bias=False), nn.Linear(2, C, bias=False)).double()
+    for parameter in model.parameters():
+        nn.init.zeros_(parameter)
+    return model
+
+
+def test_a_spectrum_of_zeros_that_is_meant_is_not_warned_of(x, y):
+    fitted = nn.Linear(D, C).double()
+    Risk(fitted, nn.MSELoss(), (x, fitted(x).detach()))  # warnings are errors here
+    assert ritz.hessian(Risk(zeroed(), CE, (x, y))).dense().any()  # a saddle, where gradient and G are zero
+
+
+def test_a_slope_on_late_examples_alone_is_a_slope(x, y):
+    late = torch.cat([x.new_zeros(2 * N, D), x])
+    model = nn.Sequential(nn.Linear(D, 2, bias=False), nn.ReLU(), nn.Linear(2, C, bias=False)).double()
+    risk = Risk(model, CE, (late, torch.cat([y, y, y])), parameters="0.*")
+    assert ritz.hessian(risk).dense().any()
+
+
+class Constant(nn.Module):
+    """Outputs that lie in the memory of a parameter."""
+
+    def __init__(self):
+        super().__init__()
+        self.bias = nn.Parameter(torch.linspace(0, 1, C, dtype=torch.float64))
+
+    def forward(self, x):
+        return self.bias.expand(len(x), C)
+
+
+def test_outputs_may_be_a_view_of_a_parameter(x, y):
+    risk = Risk(Constant(), CE, (x, y))
+    assert_close(ritz.hessian(risk).dense(), dense_hessian(lambda t: CE(t.expand(N, C), y), risk.theta))
+
+
 def in_inference_mode():
     with torch.inference_mode():
         return network()
@@ -206,6 +271,10 @@ def zero():
 
 
 REFUSED = {
+    "another function without gradients": (
+        lambda: Returns(lambda z: z * (1 + torch.is_grad_enabled())),
+        "other values on a batch of 11[\\s\\S]*otherwise where gradients are recorded",
+    ),
     "a Function fed from a closure": (fed_by_closure, "gradient .* in scale, at θ"),
     "an adjoint with a closure": (Flowing, "its copy fails: .* not have been used in the graph"),
     "an adjoint that fails": (lambda: Flowing(CarelessFlow), "its copy fails: unsupported operand"),

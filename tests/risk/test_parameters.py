@@ -1,5 +1,7 @@
 """Which parameters are θ."""
 
+from collections import OrderedDict
+
 import pytest
 import torch
 from torch import nn
@@ -105,3 +107,10 @@ def test_a_name_with_the_characters_of_a_glob_selects_itself():
     model.add_module("[a]", nn.Linear(3, 2))
     risk = ritz.Risk(model, nn.CrossEntropyLoss(), (torch.randn(6, 3), torch.randint(2, (6,))))
     assert list(risk.restricted_to("[a].bias").shapes) == ["[a].bias"]
+
+
+def test_a_misspelled_layer_of_a_large_model_is_found_among_the_choices():
+    layers = {f"block{i}": torch.nn.Linear(2, 2) for i in range(9)} | {"classifier": torch.nn.Linear(2, 2)}
+    model = torch.nn.Sequential(OrderedDict(layers))
+    with pytest.raises(ModelError, match=r"Choose among: classifier\.bias, classifier\.weight"):
+        Risk(model, torch.nn.MSELoss(), (torch.ones(3, 2), torch.ones(3, 2)), parameters="clasifier.*")

@@ -272,3 +272,22 @@ def test_a_loss_that_computes_in_its_precision_is_not(x, y, recwarn):
 
 def test_a_model_that_computes_in_its_precision_is_not(x, y):
     assert Risk(Rounding(torch.float64), CE, (x, y)).lowest_precision == torch.float64
+
+
+class ToFloat(nn.Module):
+    """An image made of its bytes, in float32 whatever the weights are."""
+
+    def forward(self, x):
+        return x.float() / 44
+
+
+def test_a_model_with_a_precision_of_its_own_is_told_from_bad_inputs():
+    model = nn.Sequential(ToFloat(), nn.Linear(4, 3))
+    risk = Risk(model, CE, (torch.arange(44).reshape(11, 4), torch.arange(11) % 3))
+    message = r"In torch.float64, to which the risk was converted: The model failed[\s\S]*dtype=torch.float32"
+    with pytest.raises(ModelError, match=message) as caught:
+        ritz.gram_spectrum(risk)
+    check_refusal(caught, ModelError)
+    trace = float(ritz.gauss_newton(risk).dense().trace())
+    spectrum = ritz.gram_spectrum(risk, dtype=torch.float32)  # the way out that is said
+    assert spectrum.moment(1) * risk.size == pytest.approx(trace, rel=1e-4)

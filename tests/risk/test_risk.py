@@ -13,7 +13,7 @@ from torch.testing import assert_close
 
 import ritz
 from ritz import Risk
-from ritz.errors import ArgumentError, DataError, ModelError, NumericalError
+from ritz.errors import ArgumentError, DataError, ModelError, NumericalError, OutputsWarning
 from ritz.risk.batches import Batch
 from tests.risk.problem import (
     CE,
@@ -160,12 +160,40 @@ class Weighted(nn.Module):
         return self.weight[y] * F.cross_entropy(z, y, reduction="none")
 
 
+def closed_over(weight):
+    """A loss that calls a function of an enclosing scope, which calls it in turn."""
+
+    def weighted(values, y):
+        return weight[y] * values if values.ndim == 1 else loss(values, y)
+
+    def loss(z, y):
+        return weighted(F.cross_entropy(z, y, reduction="none"), y)
+
+    return loss
+
+
+class Called:
+    """A loss that is an object with a setting."""
+
+    def __init__(self, weight):
+        self.weight = weight
+
+    def __call__(self, z, y):
+        return self.weight[y] * F.cross_entropy(z, y, reduction="none")
+
+    def method(self, z, y):
+        return self(z, y)
+
+
 WITH_WEIGHTS = {
     "of ritz": lambda weight: ritz.CrossEntropy(weight),
     "of PyTorch": lambda weight: nn.CrossEntropyLoss(weight),
     "by autograd": lambda weight: nn.NLLLoss(weight),
     "a module": Weighted,
     "a module in a partial": lambda weight: functools.partial(Weighted(weight)),
+    "an enclosing variable": closed_over,
+    "an object": Called,
+    "a default": lambda weight: lambda z, y, *, w=weight: w[y] * F.cross_entropy(z, y, reduction="none"),
 }
 
 
@@ -177,6 +205,26 @@ def test_a_risk_keeps_its_loss_while_that_of_the_user_changes(name, x, y):
     before = ritz.hessian(risk).dense(), risk.gradient()
     weight.copy_(weight.flip(0))
     assert_close((ritz.hessian(risk).dense(), risk.gradient()), before, rtol=1e-10, atol=1e-13)
+
+
+@pytest.mark.parametrize("anew", [lambda r: r.at(r.theta), lambda r: r.first(3), lambda r: r.to(torch.float32)])
+def test_a_loss_that_changed_is_not_evaluated_anew(anew, x, y):
+    loss = Called(CLASS_WEIGHTS.clone())
+    risk = Risk(network(), loss.method, [(x[:7], y[:7]), (x[7:], y[7:])])
+    assert anew(risk).num_examples in (3, N)
+    loss.weight *= 2  # of which a method has no copy: its object may be the whole trainer
+    with pytest.raises(ModelError, match=r"other values on a batch of 7[\s\S]* has changed since"):
+        anew(risk)
+
+
+def test_a_risk_keeps_the_value_that_an_enclosing_variable_had(x, y):
+    risks, losses = [], []
+    for power in (1, 2):  # of which functions made in a loop see the last alone
+        loss = lambda z, y: F.cross_entropy(z, y, reduction="none") ** power
+        risks.append(Risk(network(), loss, (x, y)))
+        losses.append(risks[-1].loss_value())
+    for risk, value in zip(risks, losses, strict=True):
+        assert risk.at(risk.theta).loss_value() == value
 
 
 @pytest.mark.parametrize("options", [{"tangent_precision": "low"}, {"memory": -1}, {"memory": NAN}])
@@ -200,7 +248,9 @@ def test_losses_that_are_none_are_refused(x, y):
 def test_a_selection_that_no_output_depends_on_has_no_slope():
     model = nn.ModuleDict({"used": nn.Linear(3, 2), "idle": nn.Linear(2, 2)})
     model.forward = lambda x: model["used"](x)
-    risk = ritz.Risk(model, nn.CrossEntropyLoss(), (torch.randn(6, 3), torch.randint(2, (6,))), parameters="idle.*")
+    data = torch.randn(6, 3), torch.arange(6) % 2
+    with pytest.warns(OutputsWarning, match="parameters that outputs depend on"):
+        risk = ritz.Risk(model, nn.CrossEntropyLoss(), data, parameters="idle.*")
     assert not bool(risk.gradient().any()) and not bool(ritz.hessian(risk).dense().any())
 
 
@@ -295,7 +345,23 @@ def test_images_are_laid_out_as_the_new_device_likes_them(on_another_device):
     assert all(batch.inputs.is_contiguous() for batch in on_another_device.batches)
 
 
+def test_a_device_that_does_not_work_is_refused(x, y):
+    with pytest.raises(ArgumentError, match="device='cuda:99' cannot be used"):
+        Risk(network(), CE, (x, y)).to(torch.float64, device="cuda:99")
+
+
 def test_a_device_is_the_same_under_its_other_name(x, y):
     risk = Risk(network(), CE, (x, y))
     assert risk.to(risk.dtype, device=torch.device("cpu:0")) is risk
     assert risk.to(torch.float32, device=torch.device("cpu:0")).device == risk.device
+
+
+def test_a_risk_goes_to_a_precision_or_to_a_device_as_a_tensor_does(x, y):
+    risk = Risk(network(), CE, (x, y))
+    assert risk.to("cpu") is risk is risk.to(torch.device("cpu"))
+    with pytest.raises(ArgumentError, match="'cuda:99' cannot be used"):
+        risk.to("cuda:99")
+    with pytest.raises(ArgumentError, match=r"converted to torch\.float16"):
+        risk.to(torch.float16)
+    with pytest.raises(ArgumentError, match="Two devices were given: 'cpu' and device='cuda'"):
+        risk.to("cpu", device="cuda")

@@ -1,6 +1,7 @@
 """Nothing changes in the model nor around it, whatever is called and whatever fails."""
 
 import itertools
+import random
 
 import numpy as np
 import pytest
@@ -11,6 +12,7 @@ from torch.utils.data import DataLoader, TensorDataset
 
 import ritz
 from ritz import Risk
+from ritz.risk.randomness import random_state, untouched_randomness
 from tests.risk.problem import C, D, check_against_pytorch, network
 from tests.risk.unchanged import everything, nothing_changes
 from tests.zoo import CASES, case, unequal_batches
@@ -34,14 +36,28 @@ def test_a_loader_moves_no_random_state(memory, x, y):
         everything(Risk(model, ritz.CrossEntropy(), loader, memory=memory))
 
 
-def test_a_model_that_draws_without_using_it_moves_no_random_state(x, y):
+@pytest.mark.parametrize("draw", [lambda: torch.rand(()).item(), np.random.random])
+def test_a_model_that_draws_without_using_it_moves_no_random_state(draw, x, y):
+    """As LayerDrop does in evaluation."""
+
     class Draws(nn.Module):
         def forward(self, x):
-            return x + 0.0 * torch.rand(1)
+            return x + 0.0 * draw()
 
     model = nn.Sequential(network(), Draws())
     with nothing_changes(model):
-        Risk(model, ritz.CrossEntropy(), (x, y))
+        everything(Risk(model, ritz.CrossEntropy(), unequal_batches(x, y), memory=0))
+
+
+def test_random_states_of_python_and_numpy_are_put_back():
+    """Of Python by itself: what checks annotations in all other tests draws from it, too."""
+    cpu = torch.device("cpu")
+    before = random_state(cpu)
+    for draw in (random.random, np.random.random, lambda: torch.rand(())):
+        with untouched_randomness(cpu):
+            draw()
+            assert random_state(cpu) != before
+        assert random_state(cpu) == before
 
 
 def test_dropout_and_batch_norm_in_evaluation_mode_stay_as_they_are(x, y):

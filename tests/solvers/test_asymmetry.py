@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from ritz import solvers
-from ritz.errors import ArgumentError
+from ritz.errors import ArgumentError, ConvergenceWarning
 from ritz.operators import Operator
 
 from .spectra import linspace, random, rotated
@@ -16,6 +16,7 @@ SOLVERS = {
     "negative_mass": solvers.negative_mass,
     "function": lambda A: solvers.function(A, torch.exp, torch.ones(A.size, dtype=A.dtype)),
     "nuclear norm": lambda A: solvers.norm(A, "nuc"),
+    "one eigenpair": lambda A: solvers.eigenpairs(A, 1, tolerance=0.1),
 }
 
 
@@ -34,9 +35,20 @@ def test_an_operator_that_is_not_symmetric_is_refused(solver, size):
         SOLVERS[solver](skewed(size, 0.3))
 
 
-def test_eigenpairs_of_a_small_operator_that_is_not_symmetric_are_refused():
+@pytest.mark.parametrize("block_size", [1, 3])
+@pytest.mark.parametrize("size", [40, N])
+def test_a_search_for_eigenpairs_sees_an_asymmetry_of_a_twentieth(size, block_size):
     with pytest.raises(ArgumentError, match="not symmetric"):
-        solvers.eigenpairs(skewed(40, 0.1), 2)
+        solvers.eigenpairs(skewed(size, 0.05), 2, block_size=block_size, tolerance=0.05)
+
+
+@pytest.mark.parametrize("block_size", [1, 3])
+@pytest.mark.parametrize("which", ["largest", "both", "magnitude"])
+def test_restarts_and_copies_of_a_symmetric_operator_are_not_called_asymmetric(which, block_size):
+    """Rows that are locked, to a coarse tolerance, have products with all that follow."""
+    A = rotated(torch.cat([linspace(3, 3, 3), linspace(-4, -4, 3), linspace(-1, 1, N)]))
+    found = solvers.eigenpairs(A, 5, which=which, block_size=block_size, basis_size=24, tolerance=0.05)
+    assert found.converged.all() and found.num_products > 20
 
 
 @pytest.mark.parametrize("solver", SOLVERS)
@@ -63,4 +75,8 @@ def test_products_that_are_nothing_but_rounding_are_not_called_asymmetric(solver
     A, B = rotated(linspace(1, 3, size)), rotated(linspace(1, 3, size)).dense()
     left = Operator(lambda V: (A @ V - B @ V) + 1e-20 * V, size, torch.float64, torch.device("cpu"))
     damped = left if solver != "log_determinant" else left + 1.0
-    SOLVERS[solver](damped)
+    if solver != "one eigenpair":
+        SOLVERS[solver](damped)
+    elif size == N:
+        with pytest.warns(ConvergenceWarning):  # the residuals are as large as all products
+            SOLVERS[solver](damped)

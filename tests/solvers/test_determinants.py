@@ -91,3 +91,19 @@ def test_without_room_for_the_matrix_it_is_not_formed(generator):
     A = with_room(with_eigenvalues(FLAT), 60)
     result = log_determinant(A, num_steps=20, generator=generator)
     assert result.num_products == 160 and abs(result.value - float(FLAT.log().sum())) < 3 * result.standard_error
+
+
+@pytest.mark.usefixtures("unchecked")
+def test_a_single_step_has_no_error_to_state():
+    A = rotated(linspace(0.01, 1, 2100) ** 2)
+    one, two = (log_determinant(A, num_steps=m) for m in (1, 2))
+    assert not one.has_error and two.has_error  # 0 ± 200 held the truth in no run
+
+
+@pytest.mark.usefixtures("unchecked")
+def test_a_few_steps_are_not_extrapolated_from_a_single_one():
+    u = linspace(-1, 1, 1052)[1:-1]
+    tails = u / (1 - u.square()).sqrt()  # the quantiles of Student's distribution with two degrees of freedom
+    eigenvalues = 1e-4 + (tails - tails[0]) / (tails[-1] - tails[0])
+    A, truth = rotated(eigenvalues), float(eigenvalues.log().sum())
+    assert coverage(lambda generator: log_determinant(A, num_steps=4, generator=generator), truth, 30) >= 0.9

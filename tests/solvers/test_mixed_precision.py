@@ -13,7 +13,7 @@ from ritz.operators import Operator, deflated, preconditioned
 from ritz.solvers import eigenpairs
 from ritz.solvers.basis import Basis
 from ritz.solvers.corrections import CLOSE, Surroundings, near_capacity
-from ritz.solvers.thick_restart import SPARE
+from ritz.solvers.search import SPARE
 
 from .memory import diagonal, peak_vectors, with_room
 from .spectra import assert_orthonormal, counted, expected, linspace, network_like, rotated, roughened, true_residuals
@@ -128,6 +128,17 @@ def test_a_tolerance_beyond_the_precision_ends_with_a_warning(dtype, tolerance, 
     with pytest.warns(ConvergenceWarning, match=str(dtype).removeprefix("torch.")):
         pairs = eigenpairs(A, 3, tolerance=tolerance, precision="mixed", max_products=400)
     assert pairs.num_products < 200 and float(pairs.residuals.max()) < most
+
+
+def test_rough_products_need_not_be_symmetric():
+    A = rotated(SPREAD)
+    skew = torch.randn(2, A.size, generator=torch.Generator().manual_seed(0), dtype=A.dtype) / A.size**0.5
+    scale = 0.02 * float(SPREAD.abs().max())
+    rough = replace(A, matmat=lambda V: A @ V + scale * (skew[:1].T @ (skew[1:] @ V) - skew[1:].T @ (skew[:1] @ V)))
+    with pytest.raises(ArgumentError, match="not symmetric"):
+        eigenpairs(rough, 3, tolerance=1e-8)
+    pairs = eigenpairs(replace(A, rough=rough), 3, precision="mixed", tolerance=1e-6)
+    assert_close(pairs.values, expected(SPREAD, 3, "largest"), atol=1e-5, rtol=0)
 
 
 def test_without_rough_products_there_is_nothing_to_mix():

@@ -93,6 +93,25 @@ def test_a_nuclear_norm_is_covered_wherever_zero_lies_between_its_few_nodes(eige
 
 
 @pytest.mark.usefixtures("unchecked")
+@pytest.mark.parametrize("num_products", [4, 8, 16, 24])
+@pytest.mark.parametrize("eigenvalues", [torch.kron(linspace(-1, 1, 25), linspace(-1, 1, 24)), linspace(1, 2, 600)])
+def test_a_nuclear_norm_by_few_products_is_covered_too(eigenvalues, num_products):
+    A = rotated(eigenvalues)
+    values, errors = runs(lambda generator: norm(A, "nuc", num_products=num_products, generator=generator), 40)
+    misses = values - TRUTH["nuc"](eigenvalues)
+    assert float((misses.abs() <= 2 * errors).double().mean()) >= 0.85  # of a probe with one or two steps: 0 to 0.33
+
+
+@pytest.mark.usefixtures("unchecked")
+@pytest.mark.parametrize("num_products", [1, 2, 3])
+def test_a_nuclear_norm_says_that_its_error_is_unknown_where_it_has_no_steps_to_tell(num_products):
+    estimate = norm(rotated(linspace(-1, 1, 600)), "nuc", num_products=num_products)
+    assert estimate.num_products == num_products and not estimate.has_error
+    with pytest.raises(ArgumentError, match="Allow more probes, steps or products"):
+        _ = estimate.standard_error
+
+
+@pytest.mark.usefixtures("unchecked")
 @pytest.mark.parametrize("kind", ["1/k²", "many zeros"])
 def test_eigenvalues_that_end_at_zero_have_no_kink_there(kind):
     eigenvalues = kinds(1000)[kind]

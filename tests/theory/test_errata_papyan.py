@@ -223,13 +223,13 @@ def test_weights_are_made_of_class_means_at_a_stationary_point_alone():
 
     optimizer.step(risk)
     still = Classifier(tuple(W.detach() for W in leaves), start.x, start.labels)
-    residuals = [classes.weights(net.risk, decay=decay)["0"].residual for net in (start, still)]
+    residuals = [classes.weights(net.risk, weight_decay=decay)["0"].residual for net in (start, still)]
     assert residuals[0] == approx(19.1, abs=0.1) and residuals[1] < 1e-3
 
 
 def test_all_singular_vectors_leave_nothing_of_a_projected_matrix():
     one = trained()
-    own = classes.weights(one.risk, decay=0.01)["0"]
+    own = classes.weights(one.risk, weight_decay=0.01)["0"]
     W, B = one.weights[0], own.between_class
     U, _, Vh = torch.linalg.svd(B)  # "all left and right singular vectors"
     printed = (torch.eye(12) - U @ U.T) @ W @ (torch.eye(64) - Vh.T @ Vh)

@@ -77,6 +77,16 @@ def test_aligned_networks_of_whole_numbers_hit_every_degeneracy(inputs):
         assert deviation(CHECKS["aligned layers"], inputs).small
 
 
+@pytest.mark.parametrize("widths", [(1, 1, 1, 3, 3), (1, 3, 1, 2, 3), (2, 1, 1, 2, 2), (2, 2, 3, 3)])
+@pytest.mark.parametrize("gauss_newton", [False, True])
+def test_layers_that_share_no_directions_are_refused_however_narrow(widths, gauss_newton):
+    """One column decomposes whatever follows it, into vectors that are not orthogonal."""
+    weights = [normal(seeded(i), b, a) for i, (a, b) in enumerate(pairwise(widths))]
+    X = theory.whitened(normal(seeded(8), 7, widths[0]))
+    with pytest.raises(ArgumentError, match="share no singular vectors"):
+        theory.aligned_linear(weights, X, normal(seeded(9), 7, widths[-1]), gauss_newton=gauss_newton)
+
+
 def test_balanced_networks_are_known_from_the_start_of_training_to_convergence():
     X = theory.whitened(normal(seeded(), 20, 4))
     Y = normal(seeded(1), 20, 5)  # more outputs than the hidden layer passes

@@ -7,7 +7,7 @@ import torch
 
 import ritz
 from ritz import theory
-from ritz.errors import ArgumentError
+from ritz.errors import ArgumentError, RitzError
 
 V, W = (
     torch.tensor([[1.0, 2.0, 0.5], [0.5, -1.0, 2.0]]).double(),
@@ -63,3 +63,23 @@ def test_lines_are_numbered_from_the_largest():
     *lines, zero = theory.linear_gauss_newton([W, V[:, :2]], torch.eye(3, dtype=torch.float64)).groups
     assert [line.name for line in lines] == [f"line {i}" for i in range(1, 7)] and zero.name == "zero"
     assert [line.value for line in lines] == sorted((line.value for line in lines), reverse=True)
+
+
+@pytest.mark.usefixtures("unchecked")
+@pytest.mark.parametrize(
+    "match, form",
+    [
+        ("multipliers", lambda: theory.linear_trace([V.T, V], X, multipliers=[1.0])),
+        ("multipliers", lambda: theory.sharpness_bound([V.T, V], X, multipliers=[1.0, float("nan")])),
+        ("beyond", lambda: theory.linear_trace([1e200 * V.T, V], 1e200 * X)),
+        ("shape .2,", lambda: theory.product_network(V[0], W[0], lambda c: torch.stack([c, c]))),
+        ("float", lambda: theory.product_network(V[0], W[0], lambda c: 1.0)),
+        ("shape .2,", lambda: theory.attention_product(1.0, V[0], W[0], lambda a, s: torch.stack([a, s]))),
+        ("Stacks", lambda: theory.balancedness([torch.ones(2, 3, 3), torch.ones(3, 3, 3)])),
+        ("from 0 to 1", lambda: theory.product_without([X, X], 5)),
+        ("No weights", lambda: theory.product_without([], 0)),
+    ],
+)
+def test_what_does_not_fit_is_refused_in_words(match, form):
+    with pytest.raises(RitzError, match=match):
+        form()

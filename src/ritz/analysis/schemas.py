@@ -82,7 +82,7 @@ SPECTRUM = {
     "provenance": WORK,
 }  # fmt: skip
 CLASSES = {
-    "config": {**SOURCE, "num_lines": COUNT.or_none(), "exact_rows": COUNT, "decay": NUMBER.or_none()},
+    "config": {**SOURCE, "num_lines": COUNT.or_none(), "exact_rows": COUNT, "weight_decay": NUMBER.or_none()},
     "scalars": {
         **WHOLE, "num_parameters": COUNT, "num_terms": COUNT, "num_classes": COUNT, "num_lines": COUNT, "loss": NUMBER,
         "gradient_norm": NUMBER, "class_overlap": NUMBER.or_none(), "hessian_overlap": NUMBER.or_none(),

@@ -130,7 +130,7 @@ def _literal(values: Sequence[Any], value: Any) -> Any:
 
 
 def _whole(value: Any) -> int:
-    if type(value) is int and -LARGEST <= value <= LARGEST:  # as nearly all are
+    if type(value) is int and -LARGEST <= value <= LARGEST:  # nearly always
         return value
     if not isinstance(value, Integral) or isinstance(value, bool):
         raise Misfit("It is a count, so it must be an integer.", "Pass an int.")

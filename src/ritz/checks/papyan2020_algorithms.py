@@ -37,7 +37,7 @@ def drawn(generator: Generator) -> Inputs:
 
 
 def unfinished(generator: Generator) -> Inputs:
-    """As `drawn`, with fewer steps than rows: after as many, the residual is rounding, and so is any bound from it."""
+    """Inputs like `drawn`, with fewer steps than rows: after as many, the residual is rounding, and so is any bound."""
     A, steps, seed = drawn(generator)
     return A, min(steps, len(A) - 1), seed
 

@@ -138,7 +138,7 @@ def error_parts_oracle(one: Classifier) -> Tensor:
 
 def weight_parts(one: Classifier) -> ClosedForm:
     """W_class of every layer, and W_class + W_within, as matrices with the eigenvalues ±σ."""
-    own = classes.weights(one.risk, decay=DECAY)
+    own = classes.weights(one.risk, weight_decay=DECAY)
     return lines(dilation(getattr(own[name], part)) for name in one.names() for part in ("between_class", "stationary"))
 
 
@@ -166,7 +166,7 @@ def projected_weights(one: Classifier) -> ClosedForm:
 
     Where as many classes as rows leave nothing, the whole is what rounding is compared with.
     """
-    own = classes.weights(one.risk, decay=DECAY)
+    own = classes.weights(one.risk, weight_decay=DECAY)
     pairs = zip(one.weights, (own[name].between_class for name in one.names()), strict=True)
     return lines(dilation(A) for W, B in pairs for A in (W, classes.project(W, B, tolerance=RANK)))
 

@@ -11,7 +11,7 @@ from shlex import quote
 from rich.text import Text
 
 from ..errors import FileError
-from ..papers.frame.pages import counts, value_in_words, write_pages
+from ..papers.frame.pages import counts, settings, value_in_words, write_pages
 from ..papers.frame.registry import counting_order, selection
 from ..papers.frame.results import folders
 from ..papers.frame.statements import Statement
@@ -44,7 +44,8 @@ def show_claims(ids: Sequence[str], out: Path, *, full: bool = False) -> None:
         if record is None or not record.claims:
             continue
         claims += record.claims
-        table.add_row("", Text("\n" * full + f"{folder.parent.name}, {folder.name}", style="bold"))
+        heading = ", ".join([folder.parent.name, folder.name, *settings(record)])
+        table.add_row("", Text("\n" * full + heading, style="bold"))
         for claim in record.claims:
             table.add_row(Text(claim.verdict, style=COLOURS[claim.verdict]), _claim(claim) if full else _line(claim))
     if not claims:

@@ -65,7 +65,11 @@ def _ritz(
 
 
 @app.command("demo")
-def run_demo(out: Out = None, seed: Seed = None, debug: Debug = False) -> None:
+def run_demo(
+    out: Annotated[Path, typer.Option(help="Folder for the results.")] = Path("out/demo"),
+    seed: Seed = None,
+    debug: Debug = False,
+) -> None:
     """Train a classifier of handwritten digits, analyse its Hessian.
 
     It takes about half a minute on a laptop and needs no download.
@@ -77,10 +81,9 @@ def run_demo(out: Out = None, seed: Seed = None, debug: Debug = False) -> None:
     with report_errors(debug):
         from . import demo, spectrum, tables
 
-        folder = out or Path("out/demo")
-        record, accuracy = demo.run(folder, seed=seed or 0)
+        record, accuracy = demo.run(out, seed=seed or 0)
         tables.show(f"A classifier of digits, test accuracy {accuracy:.1%}\n")
-        spectrum.show_record(record, folder, folder)
+        spectrum.show_record(record, out, out)
         say("Your own model: ritz new mine.py, then ritz spectrum mine.py:risk, or ritz classes mine.py:risk")
 
 
@@ -193,7 +196,7 @@ def analyse_classes(
         ),
     ] = None,
     exact_rows: Annotated[int, typer.Option(min=0, help="Decompose matrices of up to this many rows exactly.")] = 3000,
-    decay: Annotated[
+    weight_decay: Annotated[
         float | None,
         typer.Option(
             help="The weight decay of the training, which the class structure of weights needs.",
@@ -220,14 +223,14 @@ def analyse_classes(
     Examples:
       ritz classes mine.py:risk
       ritz classes mine.py:risk --examples 300 --dtype float64
-      ritz classes mine.py:risk --decay 5e-4 --exact-rows 10000 --device cuda
+      ritz classes mine.py:risk --weight-decay 5e-4 --exact-rows 10000 --device cuda
     """
     with report_errors(debug):
         from ..analysis.classes import ClassSettings
         from . import classes
         from .target import Request, subject
 
-        settings = ClassSettings(num_lines=lines, exact_rows=exact_rows, decay=decay, seed=seed or 0)
+        settings = ClassSettings(num_lines=lines, exact_rows=exact_rows, weight_decay=weight_decay, seed=seed or 0)
         settings.check()
         request = Request.of(device, dtype, seed)
         model = subject(target, out, request, examples=examples, layers=layer, kind="classes", suffix="classes")

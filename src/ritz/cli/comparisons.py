@@ -40,7 +40,8 @@ def entry(place: str) -> Entry:
     if path.suffix == ".npz" and path.is_file():
         return Entry.of_spectrum(place, _spectrum(path))
     folder, _, layer = (place, "", "") if path.exists() else place.rpartition(":")
-    record = Record.load(Path(folder).parent if folder.endswith("record.json") else Path(folder or place))
+    folder = folder or place
+    record = _record(Path(folder))
     if record.preset != "analysis":
         raise FileError(
             f"{place} is a record of another kind: {record.id}, {record.preset}.",
@@ -55,6 +56,16 @@ def entry(place: str) -> Entry:
             f"Its layers are: {', '.join(layers)}." if layers else f"Measure them: {_again(record, folder)}",
         )
     return Entry.of(record, layer=layer or None, name=place)
+
+
+def _record(folder: Path) -> Record:
+    if folder.name != "record.json" and not (folder / "record.json").exists():
+        raise FileError(
+            f"{folder} holds no record.",
+            "Spectra are compared that were measured: records of ritz spectrum, or .npz files.",
+            "Measure it first: ritz spectrum mine.py:risk --out out/after",
+        )
+    return Record.load(folder)
 
 
 def _again(record: Record, folder: str) -> str:

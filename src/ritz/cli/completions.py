@@ -18,13 +18,13 @@ PRESETS = ("paper", "laptop", "smoke")  # that every figure has
 
 
 def ids(ctx: Any, incomplete: str) -> list[str]:
-    """The figures whose id begins so, less those that were named before. Typer hands its context to what is `ctx`."""
+    """The ids that begin with what was typed, but for those named before; Typer passes its context as `ctx`."""
     names = {file.parents[1].name for file in _headers()} - set(_named(ctx))
     return sorted(name for name in names if name.startswith(incomplete))
 
 
 def presets(incomplete: str) -> list[str]:
-    """The presets that begin so."""
+    """The presets that begin with what was typed."""
     return [name for name in PRESETS if name.startswith(incomplete)]
 
 

@@ -2,7 +2,25 @@
 
 from __future__ import annotations
 
+import codecs
+import os
+import sys
+from io import TextIOWrapper
+
 import typer
+
+
+def accept_all_text() -> None:
+    """Let every line be printed: a ? stands for what the encoding lacks, such as λ in that of a pipe on Windows.
+
+    A process without an output, as a service may be, prints into nothing.
+    """
+    for name in ("stdout", "stderr"):
+        stream = getattr(sys, name)
+        if stream is None:
+            setattr(sys, name, open(os.devnull, "w"))  # noqa: SIM115 - as long as the process lives
+        elif isinstance(stream, TextIOWrapper) and codecs.lookup(stream.encoding).name != "utf-8":
+            stream.reconfigure(errors="replace")
 
 
 def say(text: str) -> None:

@@ -37,7 +37,12 @@ class WorkerKind(StrEnum):
 Factory = Annotated[
     str, typer.Argument(metavar="FILE.py:FACTORY", help="A file and a function in it; or package.module:factory.")
 ]
-Layer = Annotated[list[str] | None, typer.Option(help="Take only the parameters that match this glob; repeatable.")]
+Layer = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="GLOB", help="Take only the parameters whose names match this, such as 'layer4.*'; repeatable."
+    ),
+]
 Examples = Annotated[int | None, typer.Option(min=1, help="Take only this many examples, the first ones.")]
 Dtype = Annotated[Precision | None, typer.Option(help="Compute in this precision, on a copy of the model.")]
 Device = Annotated[str | None, typer.Option(help="Where to compute: cpu, cuda or cuda:1.")]

@@ -9,13 +9,14 @@ from pathlib import Path
 import torch
 
 from .. import progress
-from ..errors import ArgumentError, FileError, RitzError
+from ..errors import ArgumentError, FileError, RitzError, first_line
 from ..lab.workers import WORKERS, Processes, Ray, Workers
 from ..papers.frame.figure import Context, Figure
 from ..papers.frame.pages import computing_time
 from ..papers.frame.registry import figures, relatives, selection
 from ..papers.frame.results import Order, finish, fits, order, usable_record
 from ..papers.frame.results import run as run_order
+from ..record import Record
 from .claims import verdict_counts
 from .messages import note, say
 from .records import note_source, readable_record, record_folders
@@ -43,7 +44,7 @@ def run(
     force: bool = False,
     debug: bool = False,
 ) -> bool:
-    """Run figures one after the other; one that fails does not stop the others. Whether all have their record."""
+    """Run figures one after the other; one that fails does not stop the others. Returns whether all succeeded."""
     orders = [order(figure, preset, settings, out) for figure in _lenders_first(selection(ids))]
     if len(orders) == 1:
         _run(orders[0], context, force=force)
@@ -69,7 +70,7 @@ def _lenders_first(chosen: Sequence[Figure]) -> list[Figure]:
 
 
 def draw(ids: Sequence[str], preset: str | None, out: Path) -> bool:
-    """Draw and judge again what is there; whether all could be read."""
+    """Draw and judge again what is there; returns whether all could be read."""
     chosen = selection(ids)
     if preset is not None:
         order(chosen[0], preset, [], out)  # refuses a preset that nobody has
@@ -117,15 +118,32 @@ def _run(one: Order, context: Context, *, force: bool) -> None:
     if record is not None and (one.folder / "figure.png").exists():
         say(f"{_title(one)}: already there (--force computes it again){verdict_counts(record.claims)}")
         return
-    if record is None:
-        record = run_order(one, relatives(one.figure), context, force=force)
-    else:
-        record = finish(one.figure, record, one.folder)
+    record = _complete(one, record, context, force=force)
     lender = record.provenance.get("shared_with")
     how = f"computed in {computing_time(record)}" if lender is None else f"computed with {lender}"
     if lender is None and (lent := record.provenance.get("lent")):
         how += f" ({lent} measurement{'s' * (lent > 1)} from records of other settings; --force makes them again)"
     say(f"{_title(one)}: {how}{verdict_counts(record.claims)} · {one.folder}")
+
+
+def _complete(one: Order, record: Record | None, context: Context, *, force: bool) -> Record:
+    """The record of a figure, drawn; what fails with values that the user set is refused, as not all make sense."""
+    try:
+        if record is not None:
+            return finish(one.figure, record, one.folder)
+        return run_order(one, relatives(one.figure), context, force=force)
+    except RitzError:
+        raise
+    except Exception as error:
+        if not one.settings:
+            raise
+        raise ArgumentError(
+            f"{one.figure.id} cannot be computed with --set {' --set '.join(one.settings)}: "
+            f"{type(error).__name__}: {first_line(error)}",
+            "A field takes every value of its type, but a figure need not be defined for it, as with -1 units.",
+            "Choose values nearer to those of a preset; any wrong --set shows them all.",
+            "If it should be defined, --debug shows where it fails.",
+        ) from error
 
 
 def _note_failure(one: Order, error: Exception, *, debug: bool) -> None:

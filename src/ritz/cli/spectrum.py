@@ -15,7 +15,7 @@ from ..analysis.spectrum import Settings, array_of, num_products, title_of
 from ..progress import duration
 from ..record import Record, discard
 from ..risk import Risk
-from ..spectrum.estimate import digits_within, value_in_brief
+from ..spectrum.estimate import digits_within, end_in_brief, value_in_brief
 from . import reports
 from .failures import resumable
 from .messages import say
@@ -75,7 +75,8 @@ def _kind(scalars: Mapping[str, Any], config: Mapping[str, Any]) -> str:
     if scalars["resolution"] is None:
         n = scalars["num_parameters"]
         return f"exact: all {n:,} eigenvalues, to rounding" if n > 1 else "exact, to rounding"
-    return f"estimated: {config['num_probes']} probes of {config['num_steps']} steps"
+    probes, steps = config["num_probes"], config["num_steps"]
+    return f"estimated: {probes} probe{'s' * (probes != 1)} of {steps} step{'s' * (steps != 1)}"
 
 
 def _eigenvalues(record: Record) -> RenderableType:
@@ -93,8 +94,7 @@ def _eigenvalues(record: Record) -> RenderableType:
 
 def _statistics(scalars: Mapping[str, Any]) -> RenderableType:
     table = facts_table()
-    low, high = scalars["range"]
-    table.add_row("range of λ", f"{low:.4g} to {high:.4g}")
+    table.add_row("range of λ", f"{_end(scalars, 0)} to {_end(scalars, 1)}")
     table.add_row("trace", _with_error(scalars, "trace"))
     table.add_row("effective rank", _with_error(scalars, "effective_rank"), "(tr A)² / tr A²")
     below = f"the share of all eigenvalues below {-scalars['resolved_zero'] or 0:.1e}".replace(" 0.0e+00", " 0")
@@ -108,8 +108,8 @@ def _layers(layers: Mapping[str, Mapping[str, Any]]) -> RenderableType:
         "layer": list(layers),
         "n": [f"{scalars['num_parameters']:,}" for scalars in blocks],
         "spectrum": ["exact" if scalars["resolution"] is None else "estimated" for scalars in blocks],
-        "largest λ": [f"{scalars['range'][1]:.4g}" for scalars in blocks],
-        "smallest λ": [f"{scalars['range'][0]:.4g}" for scalars in blocks],
+        "largest λ": [_end(scalars, 1) for scalars in blocks],
+        "smallest λ": [_end(scalars, 0) for scalars in blocks],
         "trace": [_with_error(scalars, "trace") for scalars in blocks],
         "eff. rank": [_with_error(scalars, "effective_rank") for scalars in blocks],
         "neg. mass": [_with_error(scalars, "negative_mass") for scalars in blocks],
@@ -117,5 +117,10 @@ def _layers(layers: Mapping[str, Mapping[str, Any]]) -> RenderableType:
     return columns_table("Layer by layer (diagonal blocks)", columns, left=("layer",))
 
 
+def _end(scalars: Mapping[str, Any], which: int) -> str:
+    return end_in_brief(scalars["range"][which], scalars["resolved_zero"])
+
+
 def _with_error(scalars: Mapping[str, Any], name: str) -> str:
-    return value_in_brief(scalars[name], scalars[f"{name}_error"])
+    error = scalars[f"{name}_error"]
+    return value_in_brief(scalars[name], error) + (" (error unknown)" if error is None else "")

@@ -51,7 +51,7 @@ def prose_table(*headings: str) -> Table:
 
 def columns_table(title: str, columns: Mapping[str, Sequence[str]], *, left: Container[str] = ()) -> Table:
     """A table of columns by their headings: numbers, aligned right, and words, aligned `left`."""
-    table = _table(title=title, title_justify="left")
+    table = _table(title=title, title_justify="left", min_width=len(title))
     for heading in columns:
         table.add_column(heading, justify="left" if heading in left else "right")
     for row in zip(*columns.values(), strict=True):

@@ -10,15 +10,17 @@ import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from shlex import quote
 from types import ModuleType
 from typing import Any
 
 import torch
 from torch import nn
 
-from ..errors import ArgumentError, DataError, FileError, ModelError, RitzError, first_line
+from ..errors import ArgumentError, DataError, FileError, ModelError, RitzError, first_line, listed, nearest_first
 from ..record import Record, check_writable
 from ..risk import Risk
+from ..risk.devices import unusable, usable_device
 from ..risk.model import check_model
 from .folders import analysis_folder
 from .weights import misfit
@@ -150,7 +152,10 @@ def subject(
     results = check_writable(page if out else page / inside)
     if out:
         _check_same(results, target.name, kind, layers)
+    start = Path.cwd()
     risk = risk_of(target, request)
+    if Path.cwd() != start:  # the user's code went to another folder, and may need to be there to read its data
+        page, results = start / page, start / results
     risk = _first(risk, examples) if examples is not None else risk
     risk = risk.restricted_to(layers) if layers else risk
     source = {"factory": target.label, "examples": examples, "layers": layers}
@@ -193,15 +198,11 @@ def device_of(name: str | None) -> torch.device | None:
     """The device of this name, checked to work; None if none was named."""
     if name is None:
         return None
-    try:
-        # Sums are kept in float64, which mps does not have. The answer has its index: cuda is cuda:0.
-        return torch.empty(0, device=name, dtype=torch.float64).device
-    except (RuntimeError, AssertionError, NotImplementedError, TypeError) as error:
-        raise ArgumentError(
-            f"--device {name} cannot be used: {first_line(error)}",
-            "The model would have to be moved there.",
-            "Use cpu, or cuda where torch.cuda.is_available().",
-        ) from error
+    given = f"--device {quote(name)}"
+    device = usable_device(name, given)
+    if device.type == "meta":
+        raise unusable(given, "what lies there has a shape but no values")
+    return device
 
 
 def dtype_of(precision: str | None) -> torch.dtype | None:
@@ -218,7 +219,7 @@ def _factory(target: Target) -> Callable[..., Any]:
             f"{target.place} has no function {target.factory!r}"
             + ("." if factory is None else ", but a value of that name."),
             "The factory is called to make what is analysed.",
-            f"Its functions are: {', '.join(own) or 'none'}.",
+            f"Its functions are: {listed(nearest_first([target.factory], own), 12) or 'none'}.",
         )
     return factory
 
@@ -246,7 +247,22 @@ def _from_file(path: Path) -> ModuleType:
 
 def _from_module(name: str) -> ModuleType:
     _make_importable(Path.cwd())
-    return _users_code(lambda: importlib.import_module(name), f"The module {name} could not be imported")
+    return _users_code(lambda: _imported(name), f"The module {name} could not be imported")
+
+
+def _imported(name: str) -> ModuleType:
+    try:
+        return importlib.import_module(name)
+    except ModuleNotFoundError as error:
+        if not f"{name}.".startswith(f"{error.name}."):
+            raise  # one that the module itself imports
+        is_file = Path(name).is_file()
+        raise FileError(
+            f"{name} is not a Python file." if is_file else f"There is no module {name}.",
+            "The factory is read from it.",
+            "Name a file that ends in .py, as in mine.py:risk; `ritz new mine.py` writes such a file.",
+            "Modules are found in the folder you are in, and where Python has installed them.",
+        ) from error
 
 
 def _make_importable(folder: Path) -> None:

@@ -123,7 +123,7 @@ class Samples:
         return [loss.sampled_gradient(z, batch.targets, uniform) for uniform in uniforms]
 
     def others(self) -> Samples:
-        """As many others, independent of these."""
+        """As many other samples, independent of these."""
         return Samples(self.count, self.seed + self.count)
 
 

@@ -24,7 +24,8 @@ def check_custom_functions(batch: ReverseMode) -> None:
 
     What the second derivative lacks is symmetric, so that only finite differences of Jᵀu show it; what J v lacks, as
     the derivative of u ↦ Jᵀu, those of f. Where already Jᵀu is not the derivative of the outputs, as for rounding with
-    a straight-through gradient, it is a convention, and so is what follows from it.
+    a straight-through gradient, it is a convention, and so is what follows from it. One that clips or scales gradients
+    by their own size is no Jᵀ at all, and J could not be had from it.
     """
     if batch.risk.has_hooks or has_custom_function(batch.outputs):
         batch = _in_double(batch)
@@ -50,6 +51,9 @@ def _in_double(batch: ReverseMode) -> ReverseMode:
 
 
 def _check(batch: ReverseMode) -> None:
+    who = "a hook on a tensor" if batch.risk.has_hooks else "the backward pass of a custom autograd Function"
+    if not _is_linear(batch):
+        raise DoesNotApply(f"{who} is not linear in the gradient, as one that clips it")
     u = batch.risk.loss.gradient(batch.z, batch.batch.targets)
     u = u if bool(u.any()) else nowhere_zero(batch.z)  # G does not vanish where all errors do
     gradient = batch.vjp(u[None])
@@ -65,8 +69,14 @@ def _check(batch: ReverseMode) -> None:
         else line.is_derivative(batch.jvp(v).reshape(1, -1), line.outputs)
     )
     if right and not complete():
-        who = "a hook on a tensor" if batch.risk.has_hooks else "the backward pass of a custom autograd Function"
         raise DoesNotApply(f"{who} hides part of its derivative from autograd")
+
+
+def _is_linear(batch: ReverseMode) -> bool:
+    """Whether u ↦ Jᵀu doubles with u, but for what a solver in it leaves undone."""
+    u = nowhere_zero(batch.z)[None]
+    once, twice = batch.vjp(u), batch.vjp(2 * u)
+    return not norm(twice - 2 * once) > torch.finfo(u.dtype).eps ** 0.25 * norm(twice)
 
 
 @dataclass(frozen=True)

@@ -59,7 +59,6 @@ class LinearizedRisk:
         self._maps: dict[int, Contribution] = {}
         self._most: int | None = None  # examples in one pass, where memory sets a limit
         self._finite = False  # whether a product over all data was seen to be finite
-        self._compared: set[int] = set()  # passes whose terms were seen to agree with the batches as given
         self._least_room: float | None = None  # the least of all ranks, after their trial
 
     def __getstate__(self) -> dict[str, Any]:
@@ -184,6 +183,7 @@ class LinearizedRisk:
         self._trial = known
         self._batches = self._regrouped(self._examples_in_a_pass(len(first)), len(first))
         if contribution is not None and self._batches is self.risk.batches and len(batch) == len(first):
+            self._check_terms(batch, contribution.linearized.z)
             self._keep(0, contribution, known.graph_bytes(len(first)))
 
     def _examples_on_trial(self, given: int) -> int:
@@ -272,18 +272,17 @@ class LinearizedRisk:
         self.drop()
         self._trial = None
 
-    def _compare(self, number: int, batch: Batch, z: Tensor) -> None:
-        """Check once per pass that its terms are those of the first evaluation."""
-        if self._batches is self.risk.batches or number in self._compared:
-            return
+    def _check_terms(self, batch: Batch, z: Tensor) -> None:
+        """Check that the terms of a pass that is linearised are those of the first evaluation."""
         with self.risk.numerics(), torch.no_grad():
-            if not self.risk.has_terms(z, batch):
+            if self._batches is self.risk.batches:
+                self.risk.check_terms(z, batch)
+            elif not self.risk.has_terms(z, batch):
                 raise ExamplesMeet
-        self._compared.add(number)
 
     def _map(self, number: int, batch: Batch, trial: Trial) -> Contribution:
         contribution = self._build(batch, self.risk)
-        self._compare(number, batch, contribution.linearized.z)
+        self._check_terms(batch, contribution.linearized.z)
         contribution.kept = trial.path.keeps and self._keep(number, contribution, trial.graph_bytes(len(batch)))
         return contribution
 
@@ -320,7 +319,6 @@ class LinearizedRisk:
         largest = max(len(batch) for batch in self._batches) if self._most is None else self._most
         if self.risk.separable and largest > 1 and AS_GIVEN not in self.risk.choices:
             self._most, self._trial = largest // 2, None
-            self._compared.clear()
             return
         raise OutOfMemoryError(
             f"A product with {largest} example{'s' if largest > 1 else ''} does not fit into memory: {message}",

@@ -8,6 +8,7 @@ after knockouts are exact too.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -155,8 +156,11 @@ class Gram:
 
 def _faithful(risk: Risk) -> bool:
     """Whether gradients are made of features and errors as assumed, tested in float64 to be clear of rounding."""
-    result = _from_layers(risk.first(FEW).to(torch.float64))
-    return result is not None and result.error <= ROUNDING[torch.float64]
+    few = risk.first(FEW)
+    with contextlib.suppress(ModelError):  # of a model with a precision of its own
+        few = few.to(torch.float64)
+    result = _from_layers(few)
+    return result is not None and result.error <= ROUNDING[few.dtype]
 
 
 def _from_layers(risk: Risk, file: Resumption | None = None) -> Assembly | None:

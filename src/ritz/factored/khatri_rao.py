@@ -38,7 +38,7 @@ class KhatriRao(WithOperator):
 
     def __repr__(self) -> str:
         shape = f"{len(self.weights)} × ({square(self.errors)} ⊙ {square(self.features)})"
-        return f"KhatriRao(n = {self.risk.size:,}: {shape} of {', '.join(self.layers)})"
+        return f"KhatriRao(n = {self.risk.size:,}, layers {', '.join(self.layers)}: {shape})"
 
     @property
     def operator(self) -> Operator:
@@ -83,7 +83,7 @@ def khatri_rao_kfac(risk: Risk) -> KhatriRao:
     >>> _ = torch.nn.init.zeros_(model[0].weight)
     >>> risk = Risk(model, torch.nn.CrossEntropyLoss(), (torch.eye(2).double(), torch.tensor([0, 1])))
     >>> khatri_rao_kfac(risk)
-    KhatriRao(n = 4: 1 × (2² ⊙ 2²) of 0)
+    KhatriRao(n = 4, layers 0: 1 × (2² ⊙ 2²))
     """
     return _across(risk, 1)
 
@@ -97,7 +97,7 @@ def khatri_rao_cfac(risk: Risk) -> KhatriRao:
     >>> _ = torch.nn.init.zeros_(model[0].weight)
     >>> risk = Risk(model, torch.nn.CrossEntropyLoss(), (torch.eye(2).double(), torch.tensor([0, 1])))
     >>> khatri_rao_cfac(risk)
-    KhatriRao(n = 4: 2 × (2² ⊙ 2²) of 0)
+    KhatriRao(n = 4, layers 0: 2 × (2² ⊙ 2²))
     """
     return _across(risk, class_count(risk))
 

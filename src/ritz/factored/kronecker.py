@@ -176,7 +176,7 @@ class Kronecker(WithOperator):
     _places: dict[str, Block] = field(repr=False)
 
     def __repr__(self) -> str:
-        return f"Kronecker(n = {self.risk.size:,}: {', '.join(self.layers)})"
+        return f"Kronecker(n = {self.risk.size:,}, layers {', '.join(self.layers)})"
 
     @property
     def operator(self) -> Operator:
@@ -218,7 +218,7 @@ def kfac(
     >>> risk = Risk(model, torch.nn.CrossEntropyLoss(), (torch.eye(2).double(), torch.tensor([0, 1])))
     >>> K, v = kfac(risk), torch.tensor([1.0, 2.0, 0.0, 0.0]).double()
     >>> K, (K @ v).round(decimals=9).tolist(), (K.inverse(0.25) @ v).round(decimals=9).tolist()
-    (Kronecker(n = 4: 0), [0.125, 0.25, -0.125, -0.25], [3.0, 6.0, 1.0, 2.0])
+    (Kronecker(n = 4, layers 0), [0.125, 0.25, -0.125, -0.25], [3.0, 6.0, 1.0, 2.0])
     """
     return _layerwise(risk, 1, joint, requested_samples(num_samples, generator))
 

@@ -22,7 +22,8 @@ from ..arguments import guard
 from ..errors import ArgumentError, FileError, RitzError
 from ..record import Record, canonical, key, lock, plain
 from ..record.identities import text_digest
-from .workers import WORKERS, Failure, InProcess, Processes, Ray, SweepWarning, Task, Workers, name_of, unbound, warn
+from .tasks import Failure, Task, name_of, unbound
+from .workers import WORKERS, InProcess, Processes, Ray, SweepWarning, Workers, warn
 
 __all__ = ["Failure", "InProcess", "Processes", "Ray", "SweepError", "SweepWarning", "sweep"]
 

@@ -6,7 +6,6 @@ No scheduler of our own: a pool of Python's runs one task at a time, Ray runs th
 from __future__ import annotations
 
 import os
-import pickle
 import signal
 import traceback
 from collections import Counter, deque
@@ -14,25 +13,22 @@ from collections.abc import Callable, Generator, Iterator, Mapping
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
-from functools import partial
+from dataclasses import dataclass
 from importlib import import_module
 from multiprocessing import get_context
 from multiprocessing.connection import Connection
 from threading import Thread
-from time import perf_counter
 from typing import Any, Protocol, runtime_checkable
 
-import numpy as np
 import torch
 
 from .. import progress
-from ..errors import ArgumentError, first_line, warn_user
-from ..record import Record, provenance
+from ..errors import ArgumentError, warn_user
+from ..record import Record
+from .tasks import Failure, Task, check_importable, not_importable, outcome_of
 
 __all__ = ["Failure", "InProcess", "Processes", "Ray", "SweepWarning", "Workers"]
 
-Task = Callable[[Any], Record | Mapping[str, Any]]
 Outcomes = Generator[tuple[str, "Record | Failure"], None, None]
 
 
@@ -44,20 +40,6 @@ class SweepWarning(UserWarning):
     ...     warnings.simplefilter("ignore", SweepWarning)
     ...     warn("It is computed again.")
     """
-
-
-@dataclass(frozen=True)
-class Failure:
-    """Why a task has no result.
-
-    >>> ((name, failure),) = InProcess().outcomes(lambda config: 1 / config, {"zero": 0})
-    >>> failure.error
-    'ZeroDivisionError: division by zero'
-    """
-
-    error: str
-    traceback: str = ""
-    config: Any = None
 
 
 @runtime_checkable
@@ -83,7 +65,7 @@ class InProcess:
     def outcomes(self, task: Task, configs: Mapping[str, Any]) -> Outcomes:
         """The name of each config with its outcome, in the order of the configs."""
         for name, config in configs.items():
-            yield name, _outcome(task, config)
+            yield name, outcome_of(task, config)
 
 
 @dataclass(frozen=True)
@@ -103,7 +85,7 @@ class Processes:
         """The name of each config with its outcome, in the order in which they end."""
         count = min(self._count(), len(configs))
         threads = max(1, min(_cores(), torch.get_num_threads()) // count)  # OMP_NUM_THREADS=1 means one
-        _check_importable(task)
+        check_importable(task)
         idle = [_Worker(threads) for _ in range(count)]
         busy = dict[Future[Record | Failure], tuple[str, _Worker]]()
         queue, deaths = deque(configs), Counter[str]()
@@ -224,46 +206,6 @@ class Ray:
 WORKERS: dict[str, Callable[[], Workers]] = {"in-process": InProcess, "processes": Processes, "ray": Ray}
 
 
-def record_of(
-    result: Record | Mapping[str, Any], *, seconds: float, device: torch.device | str | None = None
-) -> Record:
-    """The result of a task as a record with the time it took; the caller sets its id and config."""
-    if isinstance(result, Record):
-        return replace(result, provenance={"seconds": seconds, **result.provenance}).detached()
-    if not isinstance(result, Mapping):
-        raise ArgumentError(
-            f"A task returned a value of type {type(result).__name__}.",
-            "Results are kept by name, and this one has none.",
-            "Return a Record, or a mapping such as {'loss': 0.1, 'eigenvalues': tensor}.",
-        )
-    arrays = {name: value for name, value in result.items() if _is_array(value)}
-    scalars = {name: value for name, value in result.items() if name not in arrays}
-    if device is None:
-        device = "cuda" if torch.cuda.is_initialized() else "cpu"  # as far as one can tell from outside
-    return Record("", "sweep", {}, scalars, arrays, (), provenance(device, seconds=seconds)).detached()
-
-
-def _is_array(value: Any) -> bool:
-    return isinstance(value, torch.Tensor | np.ndarray) and value.ndim > 0
-
-
-def _outcome(task: Task, config: Any) -> Record | Failure:
-    """The outcome of a task: a record or a failure, never an exception, since not all can be sent between processes."""
-    start = perf_counter()
-    try:
-        return record_of(task(config), seconds=perf_counter() - start)
-    except (Exception, SystemExit) as error:
-        return Failure(_described(error), traceback.format_exc())
-
-
-def _described(error: BaseException) -> str:
-    """The kind of an exception and its text, which is somebody else's code."""
-    try:
-        return f"{type(error).__name__}: {error}"
-    except Exception:
-        return type(error).__name__
-
-
 @contextmanager
 def one_thread() -> Iterator[None]:
     """Compute with one thread: on small matrices several gain nothing, and wait for each other on a busy machine."""
@@ -278,7 +220,7 @@ def one_thread() -> Iterator[None]:
 def _quiet_outcome(task: Task, config: Any) -> Record | Failure:
     """The outcome of a task without progress bars, as those of several processes would overwrite each other."""
     with progress.show_bars(False):
-        return _outcome(task, config)
+        return outcome_of(task, config)
 
 
 def _threaded_outcome(task: Task, config: Any, threads: int) -> Record | Failure:
@@ -314,29 +256,9 @@ def _ready(_: Task) -> bool:
     return True
 
 
-def name_of(task: Task) -> str:
-    """The name of a function, whatever is bound to it."""
-    task = unbound(task)
-    return getattr(task, "__qualname__", type(task).__qualname__)
-
-
-def unbound(task: Task) -> Task:
-    """The function without what is bound to it."""
-    while isinstance(task, partial):
-        task = task.func
-    return task
-
-
 def _cores() -> int:
     """The cores this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-
-
-def _check_importable(task: Task) -> None:
-    try:
-        pickle.dumps(task)
-    except Exception as error:  # pickle raises whatever it likes
-        raise _not_importable(task, error) from error
 
 
 def _ready_worker(worker: _Worker, task: Task, retries: int) -> _Worker:
@@ -349,26 +271,16 @@ def _ready_worker(worker: _Worker, task: Task, retries: int) -> _Worker:
             worker.submit(_ready, task).result()
         except BrokenProcessPool as error:
             if died == retries:
-                raise _not_importable(task, error) from error
+                raise not_importable(task, error) from error
             worker.close()
             worker = _Worker(worker.threads)
         except Exception as error:
-            raise _not_importable(task, error) from error
+            raise not_importable(task, error) from error
         else:
             if died:
                 warn("A process died while it started. Another one was started.")
             return worker
     raise AssertionError("a worker starts or is given up")
-
-
-def _not_importable(task: Task, error: Exception) -> ArgumentError:
-    return ArgumentError(
-        f"{name_of(task)} cannot be called in another process: {first_line(error)}",
-        "Other processes import the function by its name, and run a script once more from its top.",
-        "Define it at the top level of a file, not in a notebook, and not as a lambda or inside a function.",
-        "In a script, put what starts the sweep under: if __name__ == '__main__':",
-        "Or sweep in this process: workers='in-process'.",
-    )
 
 
 def _ray() -> Any:

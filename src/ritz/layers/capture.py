@@ -55,7 +55,7 @@ class Forward:
         pieces = torch.autograd.grad(self.z, edges, cotangents, retain_graph=True, allow_unused=True, **options)
         leading = cotangents.shape[: cotangents.ndim - self.z.ndim]
         zeros = (self.z.new_zeros(*leading, *use.shape) for use in self.uses)
-        return [zero if piece is None else piece for piece, zero in zip(pieces, zeros, strict=True)]
+        return [zero if piece is None else piece.to(zero.dtype) for piece, zero in zip(pieces, zeros, strict=True)]
 
 
 @dataclass(frozen=True)
@@ -82,7 +82,7 @@ class Layers:
             mixed = {name for use in forward.uses for name in use.names} & outside  # watched, and used otherwise too
             mixed |= {name for name in misplaced if orders.get(name, 0) == ORDERS - 1}  # no order of rows is left
             if not (mixed | misplaced) - others:
-                mixed = _unexplained_names(forward)
+                mixed = _unexplained_names(forward, risk.lowest_precision)
                 if not mixed:
                     return cls(risk, frozenset(outside), orders)
             others = others | mixed
@@ -153,7 +153,7 @@ def _watch(risk: Risk, batch: Batch, others: frozenset[str], orders: Mapping[str
     return Forward(z, tuple(watch.uses), tuple(watch.copies)), outside
 
 
-def _unexplained_names(forward: Forward) -> set[str]:
+def _unexplained_names(forward: Forward, precision: torch.dtype) -> set[str]:
     """Parameters whose gradient is not made of features and errors, such as those used in an inner derivative."""
     cotangent = torch.linspace(0.5, 1.5, forward.z.numel()).to(forward.z).view_as(forward.z)
     copies = [copy for copy, _ in forward.copies]
@@ -168,7 +168,7 @@ def _unexplained_names(forward: Forward) -> set[str]:
         for name, gradient in use.gradients(use.by_position(error[None])[0]).items():
             rests[name][: gradient.numel()] -= gradient.reshape(-1)  # the rows of a table that were looked up
             sizes[name] += float(gradient.norm())
-    near = torch.finfo(cotangent.dtype).eps ** 0.5
+    near = torch.finfo(precision).eps ** 0.5
     return {name for name, rest in rests.items() if float(rest.norm()) > near * sizes[name]}
 
 

@@ -31,7 +31,7 @@ def low_rank(U: Float[Tensor, "n r"], values: Float[Tensor, " r"] | None = None)
     scaled = U if values is None else U * values
     factor = _factor(U, values)
     product, inverse = partial(_low_rank_product, scaled, U), partial(_low_rank_inverse, U, values)
-    return Operator(product, len(U), U.dtype, U.device, factor, inverse, semidefinite=factor is not None)
+    return Operator(product, len(U), U.dtype, U.device, factor=factor, inverse=inverse, semidefinite=factor is not None)
 
 
 def _check_low_rank(U: Tensor, values: Tensor | None) -> None:

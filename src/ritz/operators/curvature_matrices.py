@@ -113,7 +113,7 @@ def empirical_fisher(risk: Risk) -> Operator:
     return curvature(risk, FISHER, "empirical_fisher")
 
 
-def monte_carlo_fisher(risk: Risk, num_samples: int = 1, *, generator: torch.Generator | None = None) -> Operator:
+def monte_carlo_fisher(risk: Risk, *, num_samples: int = 1, generator: torch.Generator | None = None) -> Operator:
     """G with the curvature of the loss replaced by samples: Σᵢ Σₛ Jᵢᵀ uᵢₛuᵢₛᵀ Jᵢ / S Σ wᵢ, E[uuᵀ] = ∂²tᵢ/∂z².
 
     For cross-entropy, u is the error of a label drawn from the network's own probabilities: the Fisher information of
@@ -127,7 +127,7 @@ def monte_carlo_fisher(risk: Risk, num_samples: int = 1, *, generator: torch.Gen
 
     >>> model = torch.nn.Linear(1, 1, bias=False)
     >>> risk = Risk(model, torch.nn.BCEWithLogitsLoss(), (torch.ones(1, 1), torch.zeros(1, 1)))
-    >>> A = monte_carlo_fisher(risk, 400)
+    >>> A = monte_carlo_fisher(risk, num_samples=400)
     >>> abs(float((A @ torch.ones(1)) / (gauss_newton(risk) @ torch.ones(1))) - 1) < 0.2
     True
     """

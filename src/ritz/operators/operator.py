@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import KW_ONLY, dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -44,6 +44,7 @@ class Operator:
     size: int
     dtype: torch.dtype
     device: torch.device
+    _: KW_ONLY
     factor: Float[Tensor, "n r"] | None = None  # A = U Uᵀ, where that is known
     inverse: Callable[[float], Operator] | None = None  # damping λ ↦ (A + λ)⁻¹, where that is known
     inform: Callable[[], Info] | None = None  # returns `info`, where it is known how products are computed
@@ -69,7 +70,7 @@ class Operator:
         return f"Operator({name}n = {self.size:,}, {str(self.dtype).removeprefix('torch.')}, {self.device})"
 
     def _repr_html_(self) -> str:
-        """In a notebook: its size, and how products are computed where that is known."""
+        """HTML for a notebook: its size, and how products are computed where that is known."""
         facts: dict[str, object] = {
             "size": f"{self.size:,} × {self.size:,}",
             "dtype": self.dtype,
@@ -131,6 +132,11 @@ class Operator:
         if not _is_scalar(scalar):
             return NotImplemented
         return self * (1.0 / float(scalar) if scalar else math.inf)
+
+    @property
+    def shape(self) -> torch.Size:
+        """(n, n), as of a matrix."""
+        return torch.Size((self.size, self.size))
 
     @property
     def info(self) -> Info | None:

@@ -60,7 +60,7 @@ class Record:
         return f"Record({self.id}, {self.preset}: {held})"
 
     def _repr_html_(self) -> str:
-        """In a notebook: its numbers, and what they say."""
+        """HTML for a notebook: its numbers, and what they say."""
         numbers = {
             name: f"{value:.6g}" if isinstance(value, float) else value
             for name, value in self.scalars.items()
@@ -94,11 +94,12 @@ class Record:
 
     @classmethod
     def load(cls, folder: str | Path) -> Record:
-        """Read back what `save` wrote, and check that both files belong together.
+        """Read back what `save` wrote, and check that both files belong together; `record.json` names its folder.
 
         Of several figures that share one computation, the records that come with ritz have the arrays once.
         """
         folder = path_of(folder)
+        folder = folder.parent if folder.name == "record.json" else folder
         header = _header(folder / "record.json")
         file = folder / header["arrays"].get("file", "arrays.npz")
         if checksum(file) != header["arrays"].get("sha256"):

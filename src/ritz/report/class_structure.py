@@ -13,10 +13,11 @@ from ..analysis.classes.contents import layer_columns, lines_of, shares_of, spec
 from ..plot.curves import one_per_decade, per_decade
 from ..record import Record
 from ..spectrum import Spectrum
+from ..spectrum.estimate import digits_within
 from . import guides
 from .articles import Number, Section, Table
 from .charts import Axis, Chart, Series
-from .spectra import typed
+from .spectra import bounded, typed
 from .spectral_charts import POINTS, counts_per_decade
 
 LOWEST = 1e-8  # relative to the largest eigenvalue: below it float32 products say nothing
@@ -68,7 +69,7 @@ def numbers(record: Record) -> list[Number]:
     for name, (symbol, title) in MATRICES.items():
         value, residual = (float(record.arrays[f"{name}/{key}"][0]) for key in ("values", "residuals"))
         proof = f"Its residual, from a product of its own, is {residual:.1g}: the matrix has an eigenvalue that near."
-        numbers.append(Number(f"λ_max of {symbol}", f"{value:.6g} ± {residual:.1g}", proof, "λ_max", f"of the {title}"))
+        numbers.append(Number(f"λ_max of {symbol}", bounded(value, residual), proof, "λ_max", f"of the {title}"))
     return numbers + counts(scalars)
 
 
@@ -123,7 +124,7 @@ def _lines(record: Record, name: str) -> Section:
     of = lines_of(record, name)
     columns: dict[str, Sequence[str]] = {
         "rank": [str(rank) for rank in range(1, len(of["values"]) + 1)],
-        "eigenvalue": [f"{value:.6g}" for value in of["values"]],
+        "eigenvalue": [digits_within(*map(float, row)) for row in zip(of["values"], of["residuals"], strict=True)],
         "residual": [f"{residual:.1e}" for residual in of["residuals"]],
     }
     columns |= {symbol: list(map(_share, row)) for symbol, row in shares_of(record, name).items()}
@@ -152,5 +153,9 @@ def layers(record: Record) -> Section:
 def command(record: Record) -> str:
     """The command that makes this record again."""
     config = record.config
-    options = {"--lines": config["num_lines"], "--exact-rows": config["exact_rows"], "--decay": config["decay"]}
+    options = {
+        "--lines": config["num_lines"],
+        "--exact-rows": config["exact_rows"],
+        "--weight-decay": config["weight_decay"],
+    }
     return typed("ritz classes", record, options)

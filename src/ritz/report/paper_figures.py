@@ -20,7 +20,7 @@ def article(record: Record) -> Article:
     """The article on a figure: what the paper says beside what was measured."""
     figure = _figure(record)
     return Article(
-        f"{record.id}, {record.preset}",
+        _title(record),
         _finding(record),
         "Counted among the statements below, each judged by its rule.",
         _analysed(record, figure),
@@ -111,6 +111,13 @@ def _statement(claim: Claim) -> Statement:
     }
     where = f"{'ours' if claim.ours else claim.paper}, {claim.where}"
     return Statement(claim.verdict, claim.statement, where, {name: words for name, words in facts.items() if words})
+
+
+def _title(record: Record) -> str:
+    """The figure, its preset and what differs from it: there may be several records of one figure."""
+    from ..papers.frame.pages import settings
+
+    return ", ".join([record.id, record.preset, *settings(record)])
 
 
 def _reproduction(record: Record) -> Section:

@@ -11,7 +11,7 @@ from ..analysis.spectrum.settings import EXACT_ROWS, MATRICES
 from ..progress import duration
 from ..record import Record
 from ..spectrum import Estimate, Spectrum
-from ..spectrum.estimate import digits_within, value_in_brief, value_with_error
+from ..spectrum.estimate import digits_within, end_in_brief, value_in_brief, value_with_error
 from . import guides
 from .articles import Number, Section, Table
 from .spectral_charts import Lines, density, log_density
@@ -140,7 +140,7 @@ def _largest(record: Record) -> list[Number]:
         return [Number("λ_max", f"about {value:.3g}", SEEN, hint=UPWARDS)]
     near = f"the matrix, as products in {record.config['dtype']} give it, has an eigenvalue that near"
     proof = f"Its residual, from a product of its own, is {residual:.1g}: {near}."
-    largest = Number("λ_max", _bounded(value, residual), proof, hint=UPWARDS)
+    largest = Number("λ_max", bounded(value, residual), proof, hint=UPWARDS)
     if value <= 0 or record.config["operator"] != "hessian":
         return [largest]
     step, error = 2 / value, 2 / value * residual / value
@@ -148,10 +148,10 @@ def _largest(record: Record) -> list[Number]:
     if record.scalars["negative_mass"] > 0:
         proof += " Where λ is negative the loss bends downwards, and it moves away at every step size."
     hint = "step size above which plain gradient descent is unstable"
-    return [largest, Number("2/λ_max", _bounded(step, error), proof, hint=hint)]
+    return [largest, Number("2/λ_max", bounded(step, error), proof, hint=hint)]
 
 
-def _bounded(value: float, bound: float, converged: bool = True) -> str:
+def bounded(value: float, bound: float, converged: bool = True) -> str:
     """A number that is no farther from the truth than the bound."""
     return f"{digits_within(value, bound)} ± {bound:.1g}" + ("" if converged else ", not converged")
 
@@ -190,9 +190,7 @@ def lines_of(record: Record) -> Lines:
     rows = zip(
         *(analysis.array_of(record, key).tolist() for key in ("eigenvalues", "residuals", "converged")), strict=True
     )
-    notes = [
-        (v, f"λ{str(rank).translate(BELOW)} = {_bounded(v, r, good)}") for rank, (v, r, good) in enumerate(rows, 1)
-    ]
+    notes = [(v, f"λ{str(rank).translate(BELOW)} = {bounded(v, r, good)}") for rank, (v, r, good) in enumerate(rows, 1)]
     return Lines(analysis.spectrum_of(record), analysis.num_outliers(record), notes)
 
 
@@ -224,7 +222,7 @@ def _eigenvalues(records: Sequence[Record]) -> Section:
 
 def _with_residuals(record: Record) -> list[str]:
     arrays = (analysis.array_of(record, key).tolist() for key in ("eigenvalues", "residuals", "converged"))
-    return [_bounded(*row) for row in zip(*arrays, strict=True)]
+    return [bounded(*row) for row in zip(*arrays, strict=True)]
 
 
 def layers(record: Record) -> Section:
@@ -234,8 +232,8 @@ def layers(record: Record) -> Section:
         "layer": list(own),
         "parameters": [f"{numbers['num_parameters']:,}" for numbers in own.values()],
         "spectrum is": ["exact" if numbers["resolution"] is None else "estimated" for numbers in own.values()],
-        "largest λ": [f"{numbers['range'][1]:.4g}" for numbers in own.values()],
-        "smallest λ": [f"{numbers['range'][0]:.4g}" for numbers in own.values()],
+        "largest λ": [end_in_brief(numbers["range"][1], numbers["resolved_zero"]) for numbers in own.values()],
+        "smallest λ": [end_in_brief(numbers["range"][0], numbers["resolved_zero"]) for numbers in own.values()],
         **{key.replace("_", " "): [_estimate(n, key, value_in_brief) for n in own.values()] for key in HINTS},
     }
     first = sorted(own, key=lambda layer: -own[layer]["range"][1])[:LAYERS]

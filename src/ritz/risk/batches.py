@@ -11,7 +11,7 @@ import torch
 from jaxtyping import Int64
 from torch import Tensor
 
-from ..errors import DataError, RitzError
+from ..errors import ArgumentError, DataError, RitzError
 from ..foreign_errors import is_out_of_memory
 from .memory import forget_unused
 from .precision import in_precision
@@ -20,7 +20,7 @@ Inputs = Tensor | tuple[Tensor, ...] | dict[str, Tensor]
 Result = TypeVar("Result")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Batch:
     """One batch: inputs as a tensor, as a dict for `model(**inputs)` or a tuple of several, and their targets.
 
@@ -31,6 +31,9 @@ class Batch:
     inputs: Inputs
     targets: Tensor
     keys: Int64[Tensor, " N"] = field(default_factory=lambda: torch.empty(0, dtype=torch.int64))
+
+    def __repr__(self) -> str:
+        return f"Batch({self.name})"
 
     def to(self, device: torch.device, dtype: torch.dtype, *, copy: bool = False) -> Batch:
         """The batch on another device, real and complex inputs and targets in the given precision.
@@ -56,8 +59,8 @@ class Batch:
         return self if count >= len(self) else self.rows(slice(count))
 
     def countable(self) -> bool:
-        """Whether every tensor has a row for each example, unlike the edges of a graph."""
-        return all(t.ndim > 0 and len(t) == len(self) for t in self.tensors())
+        """Whether every tensor has a row for each example that can be taken, unlike the edges of a graph."""
+        return all(t.ndim > 0 and not t.is_nested and len(t) == len(self) for t in self.tensors())
 
     def channels_last(self) -> Batch:
         """The batch with images stored channels-last; the same numbers in another order of memory."""
@@ -88,7 +91,7 @@ class Batch:
         return len(self.targets)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Batches:
     """A data set that gives the same batches at every pass: held in memory if it fits, else read anew each time."""
 
@@ -97,7 +100,7 @@ class Batches:
     ours: bool = False  # whether ritz itself cut the data, which came without batches
     whole: Callable[[], Batches] | None = None  # the same data uncut, where they fit
     separable: bool = True  # whether each term depends on its own example alone
-    joinable: bool = True  # and would do so among the examples of other batches
+    joinable: bool = True  # and also where examples of several batches are put into one
 
     def __reduce__(self) -> Any:
         if self.held is None:
@@ -108,6 +111,9 @@ class Batches:
                 "Build the risk where it is needed: send a function that returns it.",
             )
         return _held_again, (self.held, self.ours, self.separable, self.joinable)
+
+    def __repr__(self) -> str:
+        return f"Batches({'read anew for every pass' if self.held is None else f'{len(self.held)} held'})"
 
     def __deepcopy__(self, memo: Any) -> Batches:
         return self  # never changed
@@ -156,6 +162,10 @@ class Batches:
 
     def first(self, count: int) -> Batches:
         """The first examples alone, held in memory."""
+        if count < 1:
+            raise ArgumentError(
+                f"{count} examples were requested.", "An average needs at least one.", "Ask for a positive number."
+            )
         return self._holding(list(_first(self, count)))
 
     def _mapped(self, change: Callable[[Batch], Batch]) -> Batches:

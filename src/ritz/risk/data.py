@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor
+from torch.nn.utils.rnn import PackedSequence
 from torch.utils.data import DataLoader, Dataset, TensorDataset
 
 from ..errors import DataError, kind_of
@@ -129,7 +130,7 @@ def _source_of_pair(data: tuple[Any, Any] | list[Any]) -> Iterable[Any] | None:
 
 
 def _check_iterable(data: Any) -> None:
-    if not hasattr(data, "__iter__") or getattr(data, "ndim", 1) == 0:  # a single number can be no batches
+    if not hasattr(data, "__iter__") or getattr(data, "ndim", 1) == 0:  # a tensor of one number is no series of batches
         raise DataError(
             f"The data are of type {type(data).__name__}.",
             "A risk needs examples to average over.",
@@ -188,6 +189,9 @@ def _check_lengths(x: Any, y: Tensor) -> None:
 
 def _inputs(x: Any) -> Any:
     """Inputs in the form used here: a dict, a tuple, with its names if it has some, or (supposedly) a tensor."""
+    if isinstance(x, PackedSequence) and x.sorted_indices is None:  # packed in order: what was None says so in numbers
+        order = torch.arange(int(x.batch_sizes[0]), device=x.data.device)
+        return PackedSequence(x.data, x.batch_sizes, order, order)
     if isinstance(x, Mapping):
         return dict(x)
     return tuple(x) if isinstance(x, (tuple, list)) and not hasattr(x, "_fields") else x

@@ -27,6 +27,16 @@ def check_group(group: Any) -> None:
         )
 
 
+def check_sendable(group: Any) -> None:
+    """Refuse to send a risk to another process, or to a file, if its data are divided."""
+    if group is not None:
+        raise ArgumentError(
+            "The risk is divided over the ranks of a group.",
+            "A process outside of the group cannot take part in it.",
+            "Build the risk without a group: Risk(..., group=None).",
+        )
+
+
 def sum_over_ranks(value: Tensor, group: Any) -> Tensor:
     """The sum of a value over all ranks, in place; without a group there is one rank."""
     if group is not None:

@@ -11,6 +11,7 @@ from torch import Tensor
 from ..errors import DataError
 from .batches import Batch
 from .noise import mixed
+from .sparse import dense_parts
 
 _INTEGERS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}  # by bytes
 
@@ -21,7 +22,8 @@ def fingerprint(batch: Batch) -> Int64[Tensor, " N"]:
     The keys are odd, so that no change of a single entry is missed.
     """
     total = torch.zeros(len(batch), dtype=torch.int64, device=batch.targets.device)
-    for index, tensor in enumerate(batch.tensors()):
+    parts = (part for tensor in batch.tensors() for part in dense_parts(tensor))
+    for index, tensor in enumerate(parts):
         rows = _bits(tensor, len(batch))
         keys = mixed(torch.arange(rows.shape[1], device=rows.device) + (index << 40)) | 1
         total += (rows * keys).sum(1)

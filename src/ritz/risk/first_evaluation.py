@@ -33,6 +33,7 @@ from .original import Original
 from .separability import SLACK, NetworkFunction, Separability, jittered
 
 FixedNetwork = Callable[[Batch], Tensor]  # f(θ, x) at the θ of the risk
+WITNESS = 2**16  # numbers of outputs that are kept, to see later whether the loss is still the same
 COMPARED_EXAMPLES = 16  # examples on which a model's behaviour is compared: as many as in the trial of paths
 
 
@@ -46,17 +47,45 @@ class Evaluation:
     total: float  # Σ tᵢ
     weight: float  # Σ wᵢ
     by_example: Tensor | None = None  # Σ tᵢ over the terms of each example of this rank, where they can be told apart
+    witness: tuple[Tensor, Batch] | None = None  # outputs of a few examples, where these are small, with their targets
 
-    def agrees(self, loss: Loss, z: Tensor, batch: Batch) -> bool:
-        """Whether outputs give the same terms of every example, up to rounding, also of kernels of another size."""
+    def agrees(self, loss: Loss, z: Tensor, batch: Batch, *, root: int = 2) -> bool | None:
+        """Whether outputs give the same terms of every example, up to rounding, also of kernels of another size.
+
+        None where examples cannot be told apart. `root` is of ε: how much is taken for rounding.
+        """
         own = of_examples(loss.terms(z, batch.targets), len(batch))
         if self.by_example is None or own is None or len(batch.keys) != len(own):  # nothing to compare with
-            return False
+            return None
         expected, eps = self.by_example[batch.keys], torch.finfo(z.dtype).eps
+        gap, scale = (own - expected).abs(), expected.abs() + self.by_example.square().mean().sqrt()
+        if bool((gap <= eps ** (1 / root) * scale).all()):  # as nearly always: how far rounding goes is not asked
+            return True
         rough = of_examples(loss.terms(jittered(z, eps * z.abs()), batch.targets), len(batch))
         drift = 0.0 if rough is None else (rough - own).abs().max()
-        scale = expected.abs() + self.by_example.square().mean().sqrt()
-        return bool(((own - expected).abs() <= eps**0.5 * scale + SLACK * drift).all())
+        return bool((gap <= eps ** (1 / root) * scale + SLACK * drift).all())
+
+    def check(self, loss: Loss, z: Tensor, batch: Batch) -> None:
+        """Refuse other terms than at the first evaluation, for the same examples in the same batch.
+
+        A model that is random on some examples alone, or now and then, need not show it on the first batch. Other
+        kernels may round differently, and some networks make much of it: ε^¼ is not refused.
+        """
+        if self.agrees(loss, z, batch, root=4) is False:
+            raise ModelError(
+                f"The loss has other values on {batch.name}, than when the risk was built.",
+                "Every product must see the same matrix. Something that the loss refers to has changed since, or the "
+                "model is random on some examples, or now and then, or computes otherwise where gradients are "
+                "recorded.",
+                "After a change, build the risk anew.",
+                "Let the loss keep what it needs: functools.partial(loss, weight), of which a risk has its own copy.",
+                "Call model.eval(); turn off functional dropout, noise layers and layers that are skipped at random.",
+            )
+
+    def check_loss(self, loss: Loss) -> None:
+        """Refuse a loss that has become another one, on the outputs of a few examples."""
+        if self.witness is not None:
+            self.check(loss, *self.witness)
 
 
 def examine(outputs: NetworkFunction, leaves: list[Tensor], loss: Loss, batches: Batches) -> tuple[Loss, Batches]:
@@ -152,11 +181,14 @@ def evaluate(network: FixedNetwork, loss: Loss, batches: Batches, device: torch.
     sums = torch.zeros(5, dtype=torch.float64, device=device)  # examples, targets, terms, Σ tᵢ, Σ wᵢ
 
     by_example: list[Tensor | None] = []
+    witness: tuple[Tensor, Batch] | None = None
 
     def own_sums(batch: Batch, number: int) -> Tensor:
+        nonlocal witness
         z = _checked_outputs(network, loss, batch, number)
         with naming_batch("the loss on", batch):
             values, weights = _repeatable_terms(loss, z, batch.targets), loss.weights(z, batch.targets)
+        witness = witness or _witness(z, batch, batches.separable)
         by_example.append(of_examples(values, len(batch)))
         sizes = sums.new_tensor([len(batch), len(values)])
         return torch.cat([sizes, torch.stack([part.double().sum() for part in (weights != 0, values, weights)])])
@@ -169,7 +201,14 @@ def evaluate(network: FixedNetwork, loss: Loss, batches: Batches, device: torch.
     examples, targets, terms, total, weight = sums.tolist()
     known = [values for values in by_example if values is not None]
     together = torch.cat(known) if len(known) == len(by_example) else None
-    return Evaluation(int(examples), int(targets), int(terms), total, weight, together)
+    return Evaluation(int(examples), int(targets), int(terms), total, weight, together, witness)
+
+
+def _witness(z: Tensor, batch: Batch, separable: bool) -> tuple[Tensor, Batch] | None:
+    few = batch.first(max(1, WITNESS // max(1, z[:1].numel()))) if separable else batch
+    if z[: len(few)].numel() > WITNESS:
+        return None
+    return z[: len(few)].clone(), Batch((), few.targets.clone(), few.keys)
 
 
 def of_examples(terms: Tensor, count: int) -> Tensor | None:
@@ -183,7 +222,7 @@ def over_ranks(own: Evaluation, loss: Loss, device: torch.device, group: Any) ->
     summed = sum_over_ranks(torch.tensor(sums, dtype=torch.float64, device=device), group)
     examples, targets, terms, total, weight = summed.tolist()
     _check_total(total, 1.0 if loss.reduction == "sum" else weight)
-    return Evaluation(int(examples), int(targets), int(terms), total, weight, own.by_example)
+    return Evaluation(int(examples), int(targets), int(terms), total, weight, own.by_example, own.witness)
 
 
 def agreed(batches: Batches, device: torch.device, group: Any) -> Batches:
@@ -196,7 +235,7 @@ def agreed(batches: Batches, device: torch.device, group: Any) -> Batches:
 def _checked_outputs(network: FixedNetwork, loss: Loss, batch: Batch, number: int) -> Tensor:
     try:
         z = network(batch)
-    except (RuntimeError, TypeError, ValueError, IndexError, AttributeError) as error:
+    except (RuntimeError, TypeError, ValueError, LookupError, AttributeError, AssertionError) as error:
         if is_out_of_memory(error):
             raise
         raise ModelError(

@@ -85,7 +85,7 @@ def copy_with(model: nn.Module, tensors: Mapping[int, Tensor]) -> nn.Module:
     model = unwrapped(model)
     kept = {id(value): value.detach() for module in model.modules() for value in _activations(module)}
     try:
-        new = copy.deepcopy(model, {**kept, **tensors})
+        new = copy.deepcopy(model, {**_empty_copies(model), **kept, **tensors})
     except Exception:
         new = _module_copy(model, tensors, {})
     for module in list(new.modules()):
@@ -97,6 +97,12 @@ def copy_with(model: nn.Module, tensors: Mapping[int, Tensor]) -> nn.Module:
 def without_backward_hooks() -> dict[str, Any]:
     """The attributes of a module that has no hooks for its backward pass."""
     return {"_backward_hooks": OrderedDict(), "_backward_pre_hooks": OrderedDict(), "_is_full_backward_hook": None}
+
+
+def _empty_copies(model: nn.Module) -> dict[int, OrderedDict[Any, Any]]:
+    """Copies of empty attributes, of which each module has ten for hooks, and whose deep copies take half the time."""
+    values = (value for module in model.modules() for value in vars(module).values())
+    return {id(value): OrderedDict() for value in values if type(value) is OrderedDict and not value}
 
 
 def _activations(module: nn.Module) -> Iterator[Tensor]:

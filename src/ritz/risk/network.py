@@ -21,6 +21,7 @@ from ..errors import ModelError, first_line
 from .batches import Inputs
 from .model import copy_with, named_buffers, named_parameters
 from .original import Original
+from .randomness import random_state, untouched_randomness
 from .undo import LOCK
 
 WITHOUT_GRADIENT = (  # what PyTorch says of a derivative in the forward pass for which it keeps no graph
@@ -42,9 +43,9 @@ class Network:
     wherever one of these enters an operation, it is replaced by the risk's tensor of that name.
     """
 
-    def __init__(self, module: nn.Module, original: Original | None, names: Names) -> None:
+    def __init__(self, module: nn.Module, original: Original | None, names: Names, *, leaves: bool = True) -> None:
         self.module = module
-        self._start: Original | None = Original(module)  # None once a forward pass was seen to leave nothing
+        self._start = Original(module) if leaves else None  # None once a forward pass was seen to leave nothing
         self._left = False  # whether a forward pass ever left something
         self._original = original  # None once the copy was seen to need no replacements
         self._names = names
@@ -58,7 +59,13 @@ class Network:
         self._written: set[str] = set()  # buffers that it did write to
         self._takes: dict[int, bool] = {}  # whether the model takes a tuple of this many inputs as separate arguments
         self._differentiates = False  # whether a forward pass was seen to differentiate by itself
+        self._draws = False  # whether a forward pass was seen to draw random numbers
         self.hooked = False  # whether a forward pass was seen to register a hook on a tensor
+
+    @property
+    def is_recurrent(self) -> bool:
+        """Whether it has recurrent layers, of which cuDNN's have no second derivative."""
+        return any(isinstance(module, nn.RNNBase) for module in self.module.modules())
 
     def __getstate__(self) -> dict[str, Any]:
         if self._original is not None or self._names:
@@ -84,12 +91,13 @@ class Network:
     def holding(self, tensors: Mapping[str, Tensor], theta: Collection[str]) -> Network:
         """The same network with other tensors."""
         module, names = _copy(self.module, tensors, theta, self._names)
-        new = Network(module, self._original, names if self._original is not None else {})
+        kept = names if self._original is not None else {}
+        new = Network(module, self._original, kept, leaves=self._start is not None)
         new._buffers, new._reached, new._settled = self._buffers, self._reached, self._settled
         new._changed = self._changed
-        new._start, new._left = new._start if self._start else None, self._left
+        new._left = self._left
         new.lowest, new._takes, new._differentiates = self.lowest, self._takes, self._differentiates
-        new.hooked = self.hooked
+        new.hooked, new._draws = self.hooked, self._draws
         return new
 
     def unsettled(self) -> Network:
@@ -130,10 +138,27 @@ class Network:
     def _run(self, tensors: Mapping[str, Tensor], inputs: Any) -> Any:
         spare = {name: tensors[name].clone() for name in self._buffers}
         try:
-            with LOCK, _eagerly(), self._from_the_start():
+            with LOCK, _eagerly(), self._from_the_start(), self._watched(tensors):
                 return self._call({**tensors, **spare}, *_arguments(self.module, inputs, self._takes))
         finally:
             self._written |= {name for name, buffer in spare.items() if buffer._version}
+
+    @contextlib.contextmanager
+    def _watched(self, tensors: Mapping[str, Tensor]) -> Iterator[None]:
+        """Until settled, see what a forward pass does besides computing; later, undo it."""
+        device = next(iter(tensors.values())).device
+        if self._settled:
+            with untouched_randomness(device) if self._draws else contextlib.nullcontext():
+                yield
+            return
+        inside = torch._C._are_functorch_transforms_active()  # where tensors have no memory of their own
+        parameters = {} if inside else {name: t for name, t in tensors.items() if name in self._parameters}
+        before, state = {n: (t.detach(), t._version) for n, t in parameters.items()}, random_state(device)
+        yield
+        self._draws |= random_state(device) != state
+        for name, tensor in parameters.items():
+            if _is_written(tensor, *before[name]):
+                raise _overwritten(name)
 
     @contextlib.contextmanager
     def _from_the_start(self) -> Iterator[None]:
@@ -161,6 +186,23 @@ class Network:
                 self._changed |= mode.changed
                 self.hooked |= mode.hooked
                 self.lowest = mode.lowest or self.lowest
+
+
+def _is_written(tensor: Tensor, before: Tensor, version: int) -> bool:
+    """Whether a tensor has other values; other memory may hold the same, as where recurrent weights are flattened."""
+    if tensor.data_ptr() == before.data_ptr():
+        return tensor._version != version
+    return not torch.equal(tensor, before)
+
+
+def _overwritten(name: str) -> ModelError:
+    return ModelError(
+        f"The forward pass writes into parameter {name}.",
+        "θ would change while it is being measured.",
+        "Compute what it uses as a new tensor: F.linear(x, self.weight.clamp(-1, 1)) in place of self.weight.clamp_().",
+        "Write into it before the analysis, and not in the forward pass.",
+        "For an initialisation by the first batch, call model(inputs) once before the analysis.",
+    )
 
 
 class _Skeleton(pickle.Pickler):

@@ -79,7 +79,7 @@ class Original:
     def restore(self) -> None:
         """Give the modules the attributes of the snapshot again."""
         for module, attributes in self._attributes:
-            tensors = {name: getattr(module, name) for name in TENSORS}  # which are swapped by others
+            tensors = {name: getattr(module, name) for name in TENSORS}  # which are swapped elsewhere, and stay
             object.__setattr__(module, "__dict__", _copied(attributes) | tensors)
 
     @contextlib.contextmanager
@@ -92,7 +92,7 @@ class Original:
             for parameter, own_hooks in hooks:
                 if own_hooks is not None:
                     parameter._backward_hooks = own_hooks
-            for name, own in self.buffers.items():  # one that is reached on another way than through its module
+            for name, own in self.buffers.items():  # one that the forward pass reached directly, not through its module
                 if not equal(own, values[name]):
                     write(own, values[name])
 
@@ -171,7 +171,7 @@ def _are_same(now: dict[str, Any], then: dict[str, Any]) -> bool:
 
 def _hold_same(one: Any, other: Any) -> Any:
     if type(one) in CONTAINERS and type(other) in CONTAINERS and not one and not other:
-        return True  # as most are: those of hooks
+        return True  # nearly always: the containers for hooks
     return _identity(one) == _identity(other)
 
 

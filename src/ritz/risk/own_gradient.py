@@ -3,42 +3,41 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 
 import torch
 from torch import Tensor
 
-from ..errors import ModelError, first_line, listed
+from ..errors import ModelError, OutputsWarning, first_line, listed, warn_user
 from ..foreign_errors import is_out_of_memory
 from .batches import Batch, Batches, in_pieces
-from .first_evaluation import COMPARED_EXAMPLES
+from .first_evaluation import COMPARED_EXAMPLES, Evaluation
 from .losses import Loss
 from .model import output_tensor
 from .network import Network, called
 from .original import Original
 from .parameters import inference_error
+from .point import Point
 
 DISTANCE = 0.01  # of the second point from θ: far enough for zeros to become something, near enough to stay finite
 SHOWN = 4  # names of parameters in a message
 
 
-def check_own_gradient(
-    original: Original,
-    loss: Loss,
-    network: Network,
-    tensors: Mapping[str, Tensor],
-    theta: Collection[str],
-    batches: Batches,
-) -> None:
+def check_own_gradient(original: Original, loss: Loss, point: Point, batches: Batches, evaluation: Evaluation) -> None:
     """Refuse a model that uses its parameters in a way that the risk cannot follow, as seen on the first examples.
 
-    A loss that depends on parameters is refused too: a risk takes it for a function of outputs and targets.
+    A loss that depends on parameters is refused too: a risk takes it for a function of outputs and targets. Outputs
+    without a slope on all data are warned of: H is zero as said, and hardly ever meant.
     """
     first = next(iter(batches))
     few = first.first(COMPARED_EXAMPLES) if batches.separable else first
-    in_pieces(partial(_check_batch, original, loss, network, tensors, theta), few, divisible=batches.separable)
+    network, tensors, theta = point.network, point.tensors(), point.shapes
+    check = partial(_check_batch, original, loss, network, tensors, theta, evaluation)
+    flat = in_pieces(check, few, divisible=batches.separable)
+    if all(flat) and not _has_slope(network, tensors, theta, batches):
+        _warn_of_no_slope()
 
 
 def _check_batch(
@@ -47,14 +46,17 @@ def _check_batch(
     network: Network,
     tensors: Mapping[str, Tensor],
     theta: Collection[str],
+    evaluation: Evaluation,
     batch: Batch,
-) -> None:
+) -> bool:
     """Refuse a model whose Jᵀu differs between the user's own module and our copy, at θ or at a moved θ.
 
     Outputs and derivatives at one point may agree by chance, as where a weight is zero. The user's parameters are moved
-    in their own memory, and back before ours are moved, so that whatever reads them directly shows.
+    in their own memory, and back before ours are moved, so that whatever reads them directly shows. Returns whether
+    Jᵀu is zero at both.
     """
     here = _own(original, theta, batch)
+    evaluation.check(loss, here.z, batch)  # which was without gradients
     _check_loss(original, loss, theta, here.z, batch.targets)
     _check_lost(original, here, tensors, batch)
     _compare(here, network, tensors, theta, batch, "θ")
@@ -64,6 +66,32 @@ def _check_batch(
     if theirs.finite:  # else θ is on the boundary of where the model is defined
         there = {**tensors, **moved}
         _compare(theirs, network.holding(there, theta), there, theta, batch, "a θ nearby")
+    return here.norm == theirs.norm == 0
+
+
+def _has_slope(
+    network: Network, tensors: Mapping[str, Tensor], theta: Collection[str], batches: Iterable[Batch]
+) -> bool:
+    """Whether Jᵀu of our copy is other than zero on any batch."""
+    leaves = {name: tensors[name].detach().requires_grad_() for name in theta}
+    for batch in batches:
+        z = output_tensor(network({**tensors, **leaves}, batch.inputs), len(batch))
+        if not z.requires_grad:
+            continue
+        slopes = torch.autograd.grad(z, list(leaves.values()), _cotangent(z), allow_unused=True)
+        if any(slope is not None and bool(slope.to_dense().any()) for slope in slopes):
+            return True
+    return False
+
+
+def _warn_of_no_slope() -> None:
+    warn_user(
+        "No output of the model has a slope in θ, on any example: gradient, H and G are zero, whatever the loss. Steps "
+        "(sign, round, argmax, comparisons) and units that are dead or saturated have none. If that is not meant, "
+        "return what stands before the step, give it a straight-through gradient, or choose parameters that outputs "
+        "depend on: Risk(..., parameters=...).",
+        OutputsWarning,
+    )
 
 
 def _check_lost(original: Original, here: _Reference, tensors: Mapping[str, Tensor], batch: Batch) -> None:
@@ -115,7 +143,8 @@ def _own(original: Original, theta: Collection[str], batch: Batch) -> _Reference
             if is_out_of_memory(error):
                 raise
             raise _refusal(error) from error
-    return _Reference(z.detach(), dict(zip(theta, gradient, strict=True)))
+    values = z.detach().clone()  # of outputs that are views of parameters, which move
+    return _Reference(values, dict(zip(theta, gradient, strict=True)))
 
 
 def _check_loss(original: Original, loss: Loss, theta: Collection[str], z: Tensor, y: Tensor) -> None:

@@ -9,8 +9,10 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from ..errors import ArgumentError, ModelError, NumericalError, listed
+from ..errors import ArgumentError, ModelError, NumericalError, listed, nearest_first
 from .model import named_buffers, named_parameters
+
+COMPILED = "_orig_mod."  # what torch.compile puts into names
 
 
 def tensors(model: nn.Module, theta: Collection[str]) -> dict[str, Tensor]:
@@ -95,7 +97,7 @@ def _no_match(
         else "The model has no trainable parameter.",
         "Curvature is taken only with respect to matching parameters that have requires_grad.",
         *(f"For all of that module, write '{glob}'." for glob in modules),
-        *_choices(listed(trainable, 6)),
+        *_choices(listed(nearest_first([parameters] if isinstance(parameters, str) else parameters, trainable), 6)),
     )
 
 
@@ -170,12 +172,14 @@ def _check_known(first: Mapping[str, str], now: Collection[str], theta: Collecti
 
 
 def _without_prefix(unknown: Sequence[str], now: Collection[str]) -> list[str]:
-    """The way out where all names begin with that of a wrapper, as of torch.compile or DistributedDataParallel."""
+    """The way out where all names have that of a wrapper: in front, or, of layers in torch.compile, anywhere."""
     prefixes = {name.partition(".")[0] + "." for name in unknown}
     prefix = prefixes.pop() if len(prefixes) == 1 else ""
-    if not prefix or not all(name.removeprefix(prefix) in now for name in unknown):
-        return []
-    return [f"Take {prefix!r} off: {{name.removeprefix({prefix!r}): w for name, w in state.items()}}."]
+    if prefix and all(name.removeprefix(prefix) in now for name in unknown):
+        return [f"Take {prefix!r} off: {{name.removeprefix({prefix!r}): w for name, w in state.items()}}."]
+    if unknown and all(name.replace(COMPILED, "") in now for name in unknown):
+        return [f"Take {COMPILED!r} out: {{name.replace({COMPILED!r}, ''): w for name, w in state.items()}}."]
+    return []
 
 
 def _check_like(name: str, tensor: Tensor, now: Tensor) -> None:

@@ -138,17 +138,6 @@ def in_precision(tensor: Tensor, dtype: torch.dtype) -> torch.dtype:
     return dtype if tensor.is_floating_point() else tensor.dtype
 
 
-def check_dtype(dtype: Any) -> None:
-    """Refuse to convert a risk to anything but float32 and float64."""
-    if dtype not in (torch.float32, torch.float64):
-        raise ArgumentError(
-            f"A risk was to be converted to {dtype!r}.",
-            "Risks are computed in float32 or float64; in less, second derivatives are mostly rounding.",
-            "Pass torch.float32 or torch.float64.",
-            "To move it, name both: risk.to(risk.dtype, device='cuda').",
-        )
-
-
 def _check_inference_mode() -> None:
     if torch.is_inference_mode_enabled():
         raise ModelError(

@@ -150,7 +150,7 @@ def _of_rows(values: Tensor, rows: Tensor, count: int) -> Tensor:
 
 
 def _near(a: Tensor, b: Tensor, allowance: float) -> bool:
-    """Equal but for rounding; missing values are equal to missing values."""
+    """Whether values are equal but for rounding; missing ones (NaN) are equal to missing ones."""
     if a.shape != b.shape:
         return False
     difference = (a - b).abs_()

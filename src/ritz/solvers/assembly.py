@@ -12,7 +12,7 @@ from ..operators import Operator
 from ..spectrum import Eigenpairs, Spectrum
 from ..spectrum.measure import STEPS, lent_width
 from .atoms import GAP, NEGLIGIBLE, Atoms, Row, beyond, common_atoms, rows_of
-from .lanczos_recursion import Tridiagonal
+from .tridiagonal import Tridiagonal
 
 TINY = 1e-300  # below every mass, and not zero
 SIGN = 16  # roundings of the largest eigenvalue within which the sign of another is meaningless
@@ -43,7 +43,7 @@ def spectrum_from(T: Tridiagonal, pairs: Eigenpairs | None, A: Operator) -> Spec
 def _radii(
     values: Float[Tensor, " k"], residuals: Float[Tensor, " k"], rows: list[Row], size: int
 ) -> Float[Tensor, " k"]:
-    """Within which an eigenvalue lies of each certified one: r, or r²/d where that is small beside the distance d."""
+    """How near an eigenvalue is to each certified value: r, or r²/d where the distance d to the next is far above r."""
     if not len(values):
         return residuals
     seen = [row.nodes[row.weights > NEGLIGIBLE / size] for row in rows]

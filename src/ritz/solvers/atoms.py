@@ -10,7 +10,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from .lanczos_recursion import Tridiagonal
+from .tridiagonal import Tridiagonal
 
 GAP = 30.0  # residuals between an eigenvalue and its neighbour: its place is right to 1/900 of their distance
 GHOSTS = 64.0  # eps·‖A‖ within which copies of one eigenvalue lie

@@ -30,8 +30,9 @@ def condition_number(
 
     Its error is not a Monte Carlo error but follows from the certified residuals of both ends, and is relatively below
     `tolerance` unless a ConvergenceWarning says otherwise. Ritz values lie inside the spectrum, so that the result is
-    rather too small than too large. An A + μ that is not provably positive definite in this precision is refused. Where
-    max_products allows n, all n ≤ 500 are solved exactly, and n ≤ 2000 where a first search does not suffice.
+    rather too small than too large, and by a few errors where an end is that of a dense bulk. An A + μ that is not
+    provably positive definite in this precision is refused. Where max_products allows n, all n ≤ 500 are solved
+    exactly, and n ≤ 2000 where a first search does not suffice.
 
     >>> A = ritz.Operator.from_matrix(torch.diag(torch.tensor([1.0, 2.0, 3.0, 9.0])))
     >>> round(ritz.solvers.condition_number(A, damping=1.0).value, 3)

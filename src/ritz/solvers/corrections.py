@@ -18,10 +18,10 @@ from ..spectrum import Eigenpairs
 from .basis import Basis
 from .goals import Goal
 from .ritz_pairs import as_eigenpairs, ranking, selection
-from .thick_restart import SPARE
+from .search import SPARE
 from .vectors import components, norms, orthonormalize, product, rounding, subtract
 
-CLOSE = 1e-2  # of the largest |λ|: nearer to θ than that, an eigenvalue is taken for as far
+CLOSE = 1e-2  # of the largest |λ|: an eigenvalue nearer to θ is treated as if it were this far away
 FAR, LEFT = 2.0, 0.9  # times the limit: residuals that one step may not suffice for, and what it may leave of them
 PATIENCE = 5  # corrections in which residuals as small as rounding may fail to halve
 

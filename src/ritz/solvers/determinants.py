@@ -14,13 +14,14 @@ from ..spectrum import Estimate
 from ..spectrum.intervals import Sample
 from .definiteness import check_damping, not_positive, smallest_eigenvalue, zero
 from .eigen import SMALL
-from .lanczos_recursion import Tridiagonal
 from .probe_runs import random_recursions
 from .probes import source
 from .small_matrices import eigenvalues
+from .tridiagonal import Tridiagonal
 from .vectors import room
 
 DENSE = 2000  # the largest n whose matrix is formed where the products allow it: seconds, 32 MB
+FEWEST = 2  # steps that show its error: one says of a logarithm only what it is at the mean
 SEARCH = 1000  # the least limit on products of a search for the smallest eigenvalue
 
 
@@ -38,6 +39,7 @@ def log_determinant(
     Otherwise the error, two of which cover 95 %, is the Monte Carlo error plus the truncation of the quadrature: a
     Gauss rule overestimates a logarithm, and the differences between the rules of m, m/2 and m/4 steps are
     extrapolated, which is a guess and not a bound. It is small once num_steps reaches the root of the condition number.
+    With a single step or probe the error is unknown.
     Four vectors a probe are taken, in as many probes at a time as the operator's `room` allows.
 
     A matrix that is not provably positive definite is refused: its determinant may be zero. Where the smallest Ritz
@@ -75,7 +77,7 @@ def log_determinant(
     logs = lambda nodes: (nodes + damping).clamp(min=low).log()
     samples, p = A.size * T.integral(logs), num_probes
     value, products = float(samples.mean()), T.diagonal.numel() + searched  # a node a product
-    if p == 1:
+    if p == 1 or (steps < FEWEST and bool(T.residual.any())):
         return Estimate(value, None, products)
     doubt = A.size * T.truncation_error(logs) if steps < A.size else 0.0
     return Estimate(value, math.hypot(monte_carlo_error(T, logs, A.size), doubt), products)

@@ -95,7 +95,7 @@ def _of_density(
     outliers: int | Eigenpairs = 0,
     **_: Any,
 ) -> float:
-    """With a tolerance, vectors for as many probes as it may take, or for the matrix itself if that may be cheaper."""
+    """The vectors of a density; with a tolerance, of all probes it may take, or of the matrix if that is cheaper."""
     if tolerance is None:
         return _of_probes(A, num_probes=num_probes or 8, num_steps=num_steps or 128, outliers=outliers)
     limit = max_products or quadratures.MOST
@@ -183,7 +183,8 @@ def _of_norm(A: Operator, ord: str | int = "fro", *, num_products: int | None = 
         budget = num_products or operator_norms.NUCLEAR
         if A.size <= min(max(budget, eigen.SMALL), DENSE) and 3 * A.size <= room(A):
             return EXACT * A.size
-        return _of_probes(A, num_probes=operator_norms.PROBES, num_steps=budget // operator_norms.PROBES)
+        probes, steps = operator_norms.probes_and_steps(A, budget)
+        return _of_probes(A, num_probes=probes, num_steps=steps)
     return _of_rank(A, num_products=num_products or 100)
 
 

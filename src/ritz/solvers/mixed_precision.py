@@ -15,7 +15,8 @@ from ..spectrum import Eigenpairs
 from .corrections import NearSpace, Surroundings
 from .goals import Goal
 from .probes import start_rows
-from .thick_restart import Search, restarted_lanczos, warn_of_missing_copies
+from .search import Search
+from .thick_restart import restarted_lanczos, warn_of_missing_copies
 from .vectors import inner, norms, product
 
 NEAR = 0.1  # relative error of a rough product with a random vector, above which the rough operator is not used
@@ -34,7 +35,7 @@ def mixed_lanczos(
         return replace(pairs, num_products=pairs.num_products + 2, num_rough_products=1)
     coarse = _coarse(goal, error)
     search, num_own = Search.from_start(rough, coarse, start, generator, v), 1
-    search.stride = STRIDE
+    search.stride, search.rough = STRIDE, True
     del v
     with progress.bar("Eigenpairs") as bar:
         while True:

@@ -19,7 +19,8 @@ from ..errors import (
     warn_user,
 )
 from ..operators import Operator
-from .lanczos_recursion import Recursion, Tridiagonal
+from .lanczos_recursion import Recursion
+from .tridiagonal import Tridiagonal
 from .vectors import as_rows, check_vectors, norms, room
 
 STRIDE = 10  # steps between two looks at the error

@@ -18,7 +18,8 @@ from .sketches import Sketch, has_room
 from .small_matrices import eigenvalues
 from .vectors import norms, room
 
-PROBES = 8  # of a nuclear norm
+PROBES, STEPS = 8, 8  # of a nuclear norm: as many probes as make so many steps each, at least one, and eight at most
+FEWEST = 4  # steps that show its error: with three or two, twice that held the truth in a third of runs or less
 NUCLEAR = 1024  # products that it may take
 
 
@@ -35,9 +36,10 @@ def norm(
     "fro" is exact where n products are allowed; else it is estimated on a sketch, as `effective_rank` does, with the
     Monte Carlo error, two of which cover 95 %. 2 is |λ| of a certified eigenpair; its error is the residual, and not
     less than `tolerance` relative, for others of its cluster may be that much larger. "nuc" is exact for n ≤ 500, or
-    n ≤ 2000 where n products are allowed; else a Lanczos quadrature with eight probes, whose error is Monte Carlo and
-    what the nodes next to zero leave open. Each keeps to the operator's `room`:
-    eight vectors a probe of the sketch or none, the basis of `eigenpairs`, four vectors a probe of the quadrature.
+    n ≤ 2000 where n products are allowed; else a Lanczos quadrature with eight probes, fewer below 64 products, whose
+    error is Monte Carlo and what the nodes next to zero leave open; below four products it is unknown. Each keeps to
+    the operator's `room`: eight vectors a probe of the sketch or none, the basis of `eigenpairs`, four vectors a probe
+    of the quadrature.
 
     >>> A = ritz.Operator.from_matrix(torch.diag(torch.tensor([3.0, -4.0])))
     >>> [round(ritz.solvers.norm(A, ord).value, 3) for ord in ("fro", 2, "nuc")]
@@ -87,11 +89,19 @@ def _nuclear(A: Operator, num_products: int, generator: torch.Generator) -> Esti
     if A.size <= min(max(num_products, SMALL), DENSE) and 3 * A.size <= room(A):
         values, noise = eigenvalues(A)
         return Estimate(float(values.abs().sum()), noise, A.size)
-    steps = max(1, min(num_products // PROBES, A.size))
-    T = random_recursions(A, PROBES, steps, generator)
+    probes, steps = probes_and_steps(A, num_products)
+    T = random_recursions(A, probes, steps, generator)
+    value, products = A.size * float(T.integral(torch.abs).mean()), T.diagonal.numel()
+    if steps < FEWEST and bool(T.residual.any()):
+        return Estimate(value, None, products)
     doubt = A.size * _doubt_at_zero(spectrum_from(T, None, A)) if steps < A.size else 0.0
-    error = math.hypot(monte_carlo_error(T, torch.abs, A.size), doubt)
-    return Estimate(A.size * float(T.integral(torch.abs).mean()), error, T.diagonal.numel())
+    return Estimate(value, math.hypot(monte_carlo_error(T, torch.abs, A.size), doubt), products)
+
+
+def probes_and_steps(A: Operator, num_products: int) -> tuple[int, int]:
+    """The probes of a nuclear norm, and the steps of each: where zero lies among few nodes matters more than noise."""
+    probes = min(PROBES, max(1, num_products // STEPS))
+    return probes, min(num_products // probes, A.size)
 
 
 def _doubt_at_zero(spectrum: Spectrum) -> float:

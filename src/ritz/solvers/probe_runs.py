@@ -13,8 +13,9 @@ from torch import Tensor
 from ..operators import Operator
 from ..record.checkpoints import State
 from ..record.layouts import check_arrays, check_facts, like
-from .lanczos_recursion import MARKS, Recursion, Tridiagonal, in_step, joined
+from .lanczos_recursion import MARKS, Recursion, in_step
 from .resumption import Resumption
+from .tridiagonal import Tridiagonal, joined
 from .vectors import SKEW, norms, room
 
 WRITTEN = 12  # vectors of a run that writes them to a file now and then, two a probe

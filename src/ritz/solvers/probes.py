@@ -17,6 +17,7 @@ from ..spectrum import Estimate
 from .vectors import check_range, norms, product, room
 
 BLOCK = 8  # probes multiplied at a time
+SKEWED = (2 * 1.96**2 + 1) / (6 * 1.96)  # of an interval of 95 %
 DRAW = 2**24  # random numbers drawn at a time; a multiple of 16, which PyTorch draws together
 
 
@@ -129,13 +130,25 @@ def traces_of_columns(A: Operator) -> tuple[float, float]:
 def mean_of(samples: Float[Tensor, " p"], num_products: int) -> Estimate:
     """The mean of independent samples, with std/√p if there are at least two, such that twice the error covers 95 %."""
     p = len(samples)
-    error = student_factor(p) * float(samples.std()) / math.sqrt(p) if p > 1 else None
+    error = interval_factor(samples) * float(samples.std()) / math.sqrt(p) if p > 1 else None
     return Estimate(float(samples.mean()), error, num_products)
 
 
 def is_settled(estimate: Estimate, goal: float) -> bool:
     """Whether the error of an estimate is known, and at most the goal relative to its value."""
     return estimate.has_error and estimate.standard_error <= goal * abs(estimate.value)
+
+
+def interval_factor(samples: Float[Tensor, " p"]) -> float:
+    """`student_factor`, enlarged by 1 + (2z² + 1)/6z · |γ|/√p where the samples have the skewness γ; z = 1.96.
+
+    The scatter of a mean from skewed samples is smallest where the mean errs away from their tail, so that the truth
+    lies that much further out there, by Edgeworth's expansion of Student's statistic.
+    """
+    centred = samples - samples.mean()
+    square = float(centred.square().mean())
+    skewness = float((centred**3).mean()) / square**1.5 if square else 0.0
+    return student_factor(len(samples)) * (1 + SKEWED * abs(skewness) / math.sqrt(len(samples)))
 
 
 def student_factor(count: int) -> float:

@@ -14,8 +14,9 @@ from ..risk.memory import memory_budget
 from ..spectrum import Eigenpairs, Spectrum
 from .assembly import spectrum_from
 from .eigen import eigenpairs
-from .lanczos_recursion import VECTORS, Recursion, Tridiagonal, in_step, joined
+from .lanczos_recursion import VECTORS, Recursion, in_step
 from .probes import source
+from .tridiagonal import Tridiagonal, joined
 from .vectors import room
 
 MAIN = torch.device("cpu")

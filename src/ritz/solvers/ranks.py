@@ -11,7 +11,7 @@ from torch import Tensor
 from ..errors import check_positive, check_whole
 from ..operators import Operator
 from ..spectrum import Estimate
-from .probes import gaussian, quadratic_forms, source, student_factor, traces_of_columns
+from .probes import gaussian, interval_factor, quadratic_forms, source, traces_of_columns
 from .sketches import LeaveOneOut, Sketch, has_room
 from .vectors import inner, norms
 
@@ -56,8 +56,8 @@ def _ratio(first: LeaveOneOut, second: LeaveOneOut, num_products: int) -> Estima
         return Estimate(a**2 / b, None, num_products)
     variance = first.variance
     slope = first.combined(2 * a / b, second, -((a / b) ** 2))  # d(a²/b)
-    error = student_factor(count) * (math.sqrt(slope.variance) + 2 * variance / b)  # (|a| + 2σ)² ends so far above a²
-    return Estimate(max(a**2 - variance, 0.0) / b, error, num_products)
+    spread = math.sqrt(slope.variance) + 2 * variance / b  # (|a| + 2σ)² ends so far above a²
+    return Estimate(max(a**2 - variance, 0.0) / b, interval_factor(slope.values) * spread, num_products)
 
 
 def _exact_rank(A: Operator) -> Estimate:

@@ -12,7 +12,7 @@ from torch import Tensor
 from ..errors import check_finite
 from ..operators import Operator
 from ..spectrum import Estimate
-from .probes import student_factor
+from .probes import interval_factor
 from .vectors import check_range, inner, norms, product, room
 
 KEPT = 8  # vectors that a sketch takes for each of its probes where it keeps its products
@@ -39,7 +39,7 @@ class Sketch:
 
     @classmethod
     def empty(cls, A: Operator, *, keep_products: bool = False) -> Sketch:
-        """No probes yet."""
+        """A sketch without probes, to be grown."""
         rows, small = torch.zeros(0, A.size, dtype=A.dtype, device=A.device), torch.zeros(0, 0, dtype=torch.float64)
         return cls(rows, rows, small, small, *((rows, small) if keep_products else ()))
 
@@ -129,7 +129,7 @@ class LeaveOneOut:
     def estimate(self, num_products: int) -> Estimate:
         """The mean with its error, of which two cover 95 %."""
         m = len(self.values)
-        error = student_factor(m) * math.sqrt(self.variance) if m > 1 else None
+        error = interval_factor(self.values) * math.sqrt(self.variance) if m > 1 else None
         return Estimate(self.mean, error, num_products)
 
 

@@ -14,7 +14,7 @@ from ..operators import Operator
 
 PIECE = 2**24  # numbers of several rows turned to float64, or mixed, at a time: 128 MB
 PIECES = 32  # into which several rows are cut at least, so that a copy of each is small beside them
-INDEXED = 2**31  # numbers of one matrix that every kernel can count
+INDEXED = 2**31  # entries of one matrix: more are beyond the 32-bit indices of some kernels
 LENGTH = 2**14  # numbers whose products are summed in their own precision
 SKEW = 0.01  # how far vectors of a file may be from orthonormal: far above rounding, far below what damage does
 SMALLEST, LARGEST = 1e-60, 1e60  # between which float64 holds the fourth powers that errors are made of

@@ -88,7 +88,7 @@ class Eigenpairs:
         return cls(**tensors, num_products=products, basis_size=basis, num_rough_products=rough)
 
     def _repr_html_(self) -> str:
-        """In a notebook: a row for each, with its residual."""
+        """HTML for a notebook: a row for each, with its residual."""
         columns: dict[str, list[str]] = {
             "rank": [str(rank) for rank in range(1, len(self) + 1)],
             "eigenvalue": [
@@ -111,4 +111,5 @@ class Eigenpairs:
     def _doubtful(self) -> list[str]:
         """What is to be said of copies that may have been missed; nothing where none is likely."""
         doubtful = 0 if self.doubts is None else int((self.doubts > DOUBT).sum())
-        return [f"{doubtful} of them may have further copies"] if doubtful else []
+        copies = f"{doubtful} of them may have further copies: equal eigenvalues that were missed (see `doubts`)"
+        return [copies] if doubtful else []

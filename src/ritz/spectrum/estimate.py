@@ -32,17 +32,17 @@ class Estimate:
 
     @property
     def has_error(self) -> bool:
-        """Whether `standard_error` is known: it takes two probes."""
+        """Whether `standard_error` is known: it takes two probes, or a few steps of one."""
         return self._error is not None
 
     @property
     def standard_error(self) -> float:
-        """The standard error of `value`; with one probe there is none."""
+        """The standard error of `value`; too few probes, or steps of a recursion, have none."""
         if self._error is None:
             raise ArgumentError(
-                f"A standard error was requested from an estimate from one probe ({self.value:.4g}).",
-                "One probe has no scatter to measure the error by.",
-                "Allow more probes or products.",
+                f"A standard error was requested from an estimate that has none ({self.value:.4g}).",
+                "It comes from too few probes or steps: one probe has no scatter, one step no change to measure it by.",
+                "Allow more probes, steps or products.",
             )
         return self._error
 
@@ -83,6 +83,15 @@ def value_with_error(value: float, error: float | None) -> str:
     decimals = max(0, exponent - math.floor(math.log10(float(f"{error:.0e}"))))  # 0.97 is 1, not 1.0
     digits = f"{value / 10**exponent:.{decimals}f} ± {error / 10**exponent:.{decimals}f}"
     return f"({digits})e{exponent:+03d}" if exponent else digits
+
+
+def end_in_brief(value: float, zero: float) -> str:
+    """The end of a spectrum in four digits; one that rounding cannot tell from zero is zero to within that.
+
+    >>> end_in_brief(-0.042111, 3e-6), end_in_brief(-4.651e-10, 3e-6)
+    ('-0.04211', '0 ± 3e-06')
+    """
+    return f"{value:.4g}" if abs(value) > zero or not zero else f"0 ± {zero:.1g}"
 
 
 def value_in_brief(value: float, error: float | None) -> str:

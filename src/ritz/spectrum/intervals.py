@@ -93,10 +93,10 @@ class Sample:
         return least + unit * (f @ self.weights + (end - height) * self._rarity(f, shares)).clamp(min=0)
 
     def _indicator(self, f: Float[Tensor, "g k"]) -> tuple[Float[Tensor, " g"], Float[Tensor, " g"]]:
-        """For f ≥ 0: how far its mean lies above the zeros of an indicator like it, and the share of ones of that.
+        """The indicator that stands for f ≥ 0: how far the mean of f lies above its zeros, and its share of ones.
 
         With its zeros at 0 it has the mean and variance of f, and at most its skewness. Where most of it are ones, and
-        f reaches further up than these, as λ³ does on both sides, the zeros lie higher, so that the skewness agrees.
+        f reaches further up than these, as λ³ does on both sides, its zeros lie higher, so that the skewness agrees.
         """
         mean, square = f @ self.weights, f.square() @ self.weights
         share = torch.where(square > 0, mean.square() / square, 1.0).clamp(max=1.0)

@@ -30,7 +30,7 @@ class Measure:
     size: int  # n, the number of eigenvalues
     resolution: float | None = None  # None: the atoms are exact
     num_atoms: int = 0
-    reach: Float[Tensor, "2 p k"] | None = None  # where mass lies at least and at most; None: between the neighbours
+    reach: Float[Tensor, "2 p k"] | None = None  # the ends between which each node's mass lies; None: its neighbours
     precision: float = EPS  # of the products, relative to the largest eigenvalue
     num_products: int = 0  # that it took; 0 where that is not known
 

@@ -257,7 +257,7 @@ class Spectrum(Measure):
         return cls(**tensors, **facts)
 
     def _repr_html_(self) -> str:
-        """In a notebook: its density and its error."""
+        """HTML for a notebook: its density and its error."""
         x, (low, high) = self.grid(300), self.range
         facts = {"eigenvalues": f"{self.size:,} from {low:.4g} to {high:.4g}", "mean": f"{self.moment(1):.4g}"}
         sure = "all are known" if self.is_exact else f"W₁ to the truth below {self.wasserstein_bound():.2g} (95 %)"

@@ -297,10 +297,12 @@ def _unit_vectors(
 
 
 def _check_aligned(directions: Directions, matrices: Sequence[Tensor], norms: Sequence[float]) -> None:
+    """Refuse matrices that the directions do not decompose: A = UdVᵀ, and AᵀU = Vd, for U need not be orthogonal."""
     assert directions.bases is not None
     pairs = [*zip(directions.bases[1:], directions.bases, strict=False), (directions.bases[-1], directions.bases[0])]
-    rebuilt = [U * d @ V.T for (U, V), d in zip(pairs, [*directions.factors, directions.residuals], strict=True)]
-    errors = [float((A - B).norm()) / (norm or 1.0) for A, B, norm in zip(matrices, rebuilt, norms, strict=True)]
+    parts = zip(matrices, pairs, [*directions.factors, directions.residuals], strict=True)
+    gaps = [max(float((A - U * d @ V.T).norm()), float((A.T @ U - V * d).norm())) for A, (U, V), d in parts]
+    errors = [gap / (norm or 1.0) for gap, norm in zip(gaps, norms, strict=True)]
     complete = all(int(here.sum()) == len(U) for here, U in zip(directions.present, directions.bases, strict=True))
     if max(errors) > TOLERANCE or not complete:
         raise ArgumentError(

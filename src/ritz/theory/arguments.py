@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import pairwise
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from ..errors import ArgumentError, NumericalError
+from ..errors import ArgumentError, NumericalError, kind_of
 from .layer_products import Weights, check_has_layers
 
 
@@ -67,6 +67,22 @@ def check_sizes(seen: str, size: int, other: int) -> None:
         )
 
 
+def checked_loss(loss: Callable[..., Tensor]) -> Callable[..., Tensor]:
+    """The loss, which is refused if it returns anything but one number as a tensor."""
+
+    def checked(*at: Tensor) -> Tensor:
+        value = loss(*at)
+        if not isinstance(value, Tensor) or value.ndim:
+            raise ArgumentError(
+                f"The loss returned {f'shape {tuple(value.shape)}' if isinstance(value, Tensor) else kind_of(value)}.",
+                "It is differentiated as a function with one value, computed from its arguments by PyTorch.",
+                "Add up what it returns: loss(...).sum().",
+            )
+        return value
+
+    return checked
+
+
 def check_in_range(numbers: Tensor, of: str) -> None:
     """Refuse numbers beyond float64."""
     if not bool(numbers.isfinite().all()):
@@ -114,17 +130,17 @@ def stacked_on(
         return Ws, X * torch.eye(d).to(Ws[0])
     rows = (matrix("X", X) if X.ndim == 2 else X.detach()).to(Ws[0]) / X.shape[-2] ** 0.5
     check_sizes(f"W1 {tuple(Ws[0].shape)} is applied to X {tuple(X.shape)}", X.shape[-1], d)
-    _check_stacks([*Ws, X])
+    check_stacks([*Ws, X])
     return Ws, rows if rows.shape[-2] <= d else torch.linalg.qr(rows, mode="r").R
 
 
-def _check_stacks(matrices: Sequence[Tensor]) -> None:
+def check_stacks(matrices: Sequence[Tensor]) -> None:
     """Refuse stacks of different numbers of networks."""
     try:
         torch.broadcast_shapes(*(matrix.shape[:-2] for matrix in matrices))
     except RuntimeError as error:
         raise ArgumentError(
-            f"Weights and X have the shapes {', '.join(str(tuple(matrix.shape)) for matrix in matrices)}.",
+            f"Stacks have the shapes {', '.join(str(tuple(matrix.shape)) for matrix in matrices)}.",
             "The leading dimensions count networks, each with its own data, and they differ.",
             "Give as many data sets as there are networks, or one for all of them.",
         ) from error

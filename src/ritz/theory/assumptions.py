@@ -6,6 +6,7 @@ Balancedness is that of one network or of each in a stack, with weights … × o
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import reduce
 from itertools import pairwise
 
 import torch
@@ -13,7 +14,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from ..errors import ArgumentError, check_positive, check_whole
-from .arguments import matrix, stacked
+from .arguments import check_stacks, matrix, stacked
 from .bases import above_rounding
 from .layer_products import Weights
 
@@ -49,9 +50,10 @@ def balancedness(weights: Weights) -> Float[Tensor, "*B"]:
     0.75
     """
     Ws = stacked(weights)
-    scale = torch.stack([spectral_norm(W) for W in Ws]).amax(0) ** 2
+    check_stacks(Ws)
+    scale = reduce(torch.maximum, map(spectral_norm, Ws)) ** 2
     gaps = [torch.zeros_like(scale), *(spectral_norm(W @ W.mT - V.mT @ V) for W, V in pairwise(Ws))]
-    return torch.stack(gaps).amax(0) / torch.where(scale == 0, 1.0, scale)
+    return reduce(torch.maximum, gaps) / torch.where(scale == 0, 1.0, scale)
 
 
 def whitened(X: Float[Tensor, "N d"], sigma_x: float = 1.0, *, keep_inputs: bool = False) -> Float[Tensor, "N r"]:

@@ -15,7 +15,7 @@ from torch import Tensor
 from torch.func import grad
 
 from ..errors import ArgumentError
-from .arguments import check_in_range, check_lengths, check_sizes, vector
+from .arguments import check_in_range, check_lengths, check_sizes, checked_loss, vector
 from .closed_form import ClosedForm, Group, eigenlines
 from .inner_products import Pair, embedded
 
@@ -122,6 +122,7 @@ def attention_product(
     check_lengths(w_q=w_q, w_k=w_k)
     root = len(w_q) ** 0.5
     at = (torch.as_tensor(w_v, dtype=torch.float64, device=w_q.device).reshape(()), (w_q @ w_k) / root)
+    loss = checked_loss(loss)
     by_v, by_s = grad(loss, 0), grad(loss, 1)
     scalars = AttentionScalars(
         float(grad(by_v, 0)(*at)),

@@ -113,7 +113,7 @@ class ClosedForm:
         return Spectrum.of_eigenvalues(*columns(self.groups))
 
     def _repr_html_(self) -> str:
-        """In a notebook: a row for each line."""
+        """HTML for a notebook: a row for each line."""
         columns = {
             "line": [group.name for group in self.groups],
             "eigenvalue": [f"{group.value + 0.0:.6g}" for group in self.groups],

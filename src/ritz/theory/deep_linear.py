@@ -10,11 +10,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import cache
+from math import isfinite
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from ..errors import ArgumentError
 from .arguments import check_in_range, layers, stacked_on, weights_and_inputs
 from .assumptions import check_balance, spectral_norm, white_scale
 from .bases import EPS, above_rounding, complement
@@ -34,7 +36,10 @@ def linear_trace(
     5.0
     """
     frobenius = [(A.square().sum((-2, -1)), S.square().sum((-2, -1))) for A, S in _factors(weights, X, multipliers)]
-    return torch.stack([before * after for before, after in frobenius]).sum(0)
+    trace = torch.stack([before * after for before, after in frobenius]).sum(0)
+    if not trace.ndim:
+        check_in_range(trace, "The traces of the blocks of G")
+    return trace
 
 
 def spectral_norm_bound(weights: Weights, X: Float[Tensor, "*b N d"] | float) -> Float[Tensor, "*B"]:
@@ -164,6 +169,12 @@ def _factors(
     """(m_ℓ R P_ℓᵀ, S_ℓ) for each layer, RᵀR = Σ: the first has the singular values of P_ℓΣ^½, times m_ℓ."""
     Ws, R = stacked_on(weights, X)
     multipliers = [1.0] * len(Ws) if multipliers is None else multipliers
+    if len(multipliers) != len(Ws) or not all(map(isfinite, multipliers)):
+        raise ArgumentError(
+            f"multipliers={multipliers} were given for {len(Ws)} layers.",
+            "Each layer is h ↦ mWh with a finite number m of its own.",
+            "Give one for each, in the order of the layers.",
+        )
     Ws = [m * W for m, W in zip(multipliers, Ws, strict=True)]
     products = zip(multipliers, products_before(Ws), products_after(Ws), strict=True)
     return [(m * R @ P.mT, S) for m, P, S in products]

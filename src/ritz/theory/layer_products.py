@@ -63,12 +63,13 @@ def product_without(weights: Weights, left_out: int) -> Float[Tensor, "*B p q"]:
     >>> float(product_without([W1, W2, W3], 1))
     10.0
     """
-    others = [W for layer, W in enumerate(weights) if layer != left_out % len(weights)]
+    check_has_layers(weights)
+    others = [W for layer, W in enumerate(weights) if layer not in (left_out, left_out + len(weights))]
     if len(others) != len(weights) - 1 or not others or not _chained(others):
         raise ArgumentError(
             f"Layer {left_out} was to be left out of layers {[tuple(W.shape) for W in weights]}.",
             "The layers on either side of it must fit together, so it is the first, the last, or a square one.",
-            "Choose another layer.",
+            f"Choose another layer, from 0 to {len(weights) - 1}.",
         )
     return product(others)
 

@@ -16,7 +16,7 @@ from torch import Tensor
 from torch.func import grad
 
 from ..errors import ArgumentError
-from .arguments import check_lengths, vector
+from .arguments import check_lengths, checked_loss, vector
 from .bases import complement
 from .closed_form import ClosedForm
 from .inner_products import ROOT, Pair, coordinates, pair_lines
@@ -70,6 +70,7 @@ def product_network(
     v, w = vector("v", v), vector("w", w)
     check_lengths(v=v, w=w)
     c = w @ v
+    loss = checked_loss(loss)
     slope, curvature = grad(loss)(c), grad(grad(loss))(c)
     return _one_pair(v, w, 0.0 * slope if gauss_newton else slope, curvature)
 

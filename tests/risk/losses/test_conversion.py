@@ -7,7 +7,7 @@ from torch.nn import functional as F
 from torch.testing import assert_close
 
 from ritz.errors import ArgumentError, ModelError
-from ritz.risk.losses import CrossEntropy
+from ritz.risk.losses import BinaryCrossEntropy, CrossEntropy, SquaredError
 from ritz.risk.losses.by_autograd import Autodiff
 from ritz.risk.losses.conversion import loss_from
 from tests.risk.losses.derivatives import CLASS_WEIGHTS, C, check_derivatives, check_square_root, dense_hessian, refused
@@ -148,4 +148,11 @@ def test_the_class_of_a_loss_is_refused_in_place_of_a_loss():
 )
 def test_a_loss_is_named_as_its_user_knows_it(loss, name):
     assert loss_from(loss).name == name
-    assert "Autodiff" not in name
+
+
+@pytest.mark.parametrize(
+    "loss, given", [(CrossEntropy, (CLASS_WEIGHTS, 0)), (BinaryCrossEntropy, (CLASS_WEIGHTS,)), (SquaredError, (True,))]
+)
+def test_options_that_pytorch_has_in_another_order_are_passed_by_name(loss, given):
+    with pytest.raises(TypeError, match="positional"):
+        loss(*given)

@@ -19,7 +19,11 @@ shares = lambda z: z.flip(0).sigmoid()
 
 CASES = {
     "cross-entropy": (CrossEntropy(), (2, C), labels_of),
-    "weights, smoothing, ignored": (CrossEntropy(CLASS_WEIGHTS, 1, 0.2), (4, C), labels_of),
+    "weights, smoothing, ignored": (
+        CrossEntropy(CLASS_WEIGHTS, ignore_index=1, label_smoothing=0.2),
+        (4, C),
+        labels_of,
+    ),
     "tokens": (CrossEntropy(), (2, 2, C), labels_of),
     "tokens, classes second": (nn.CrossEntropyLoss(), (2, C, 2), lambda z: labels_of(z.mT)),
     "probabilities": (CrossEntropy(), (2, C), lambda z: z.softmax(-1).flip(0)),

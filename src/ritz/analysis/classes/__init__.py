@@ -1,6 +1,6 @@
 """The class structure of one classifier: which eigenvalues come from what, layer by layer too, as one record.
 
-record = analysis.classes.run(risk, analysis.classes.ClassSettings(decay=5e-4))
+record = analysis.classes.run(risk, analysis.classes.ClassSettings(weight_decay=5e-4))
 analysis.classes.draw(record)["knockouts"]  # in a notebook
 analysis.classes.write(record, "out/mine")  # with all pictures
 """

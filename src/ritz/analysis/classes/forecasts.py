@@ -67,7 +67,7 @@ class Plan:
 
     @property
     def products(self) -> int:
-        """Products with one vector, all together."""
+        """How many products with one vector the analysis takes in all."""
         pairs = 2 * PER_PAIR * self.num_pairs + self.risk.num_classes  # class means take about C products' gradients
         if self.by_gram:
             return pairs
@@ -130,7 +130,7 @@ def _layers_bytes(risk: Risk) -> float:
 
 
 def _spectrum_bytes(size: int, risk: Risk) -> float:
-    """A small matrix is decomposed, in copies of it; of a large one there is a quadrature."""
+    """The bytes for the spectrum of one matrix: copies of a small one to decompose, or the vectors of a quadrature."""
     if size <= DENSE:
         return 8.0 * COPIES * size**2
     block = Operator(lambda V: V, size, torch.float64, risk.device)

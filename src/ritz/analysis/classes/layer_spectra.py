@@ -25,7 +25,9 @@ TOP, TOP_WEIGHTS = 750, 150  # values that are kept: Papyan (2020), Figs. 7 and 
 Curves = dict[str, Float[Tensor, " k"]]
 
 
-def measure(results: Results, risk: Risk, layers: list[LinearLayer], exact_rows: int, decay: float | None) -> None:
+def measure(
+    results: Results, risk: Risk, layers: list[LinearLayer], exact_rows: int, weight_decay: float | None
+) -> None:
     """The class structure of features, of errors and, with a weight decay, of weights."""
     if not layers:
         return
@@ -38,14 +40,16 @@ def measure(results: Results, risk: Risk, layers: list[LinearLayer], exact_rows:
     fit = fitting("Errors", width=lambda layer: layer.outputs)
     for name, D in _structures(results, "Errors", classes.backpropagated_errors, risk, fit).items():
         results.add("errors", name, _errors(D), class_part_of_errors=_part(D.between_class, D.second_moment))
-    if decay is None:
+    if weight_decay is None:
         results.notes.append(
-            "Weights: left out, because their structure needs the weight decay of the training: give decay (--decay)."
+            "Weights: left out, because their structure needs the weight decay of the training: give weight_decay "
+            "(--weight-decay)."
         )
         return
     plain = results.plain("Weights", layers)
     fit = results.fitting("Weights", plain, lambda layer: min(layer.inputs, layer.outputs), exact_rows)
-    for name, W in _structures(results, "Weights", partial(classes.weights, decay=decay), risk, fit).items():
+    measured = partial(classes.weights, weight_decay=weight_decay)
+    for name, W in _structures(results, "Weights", measured, risk, fit).items():
         results.add("weights", name, _weights(W), weight_residual=W.residual)
 
 

@@ -27,19 +27,19 @@ from .results import Results, kept
 class ClassSettings:
     """What is measured, and up to which size exactly.
 
-    >>> ClassSettings(decay=5e-4)
-    ClassSettings(num_lines=None, exact_rows=3000, decay=0.0005, seed=0)
+    >>> ClassSettings(weight_decay=5e-4)
+    ClassSettings(num_lines=None, exact_rows=3000, weight_decay=0.0005, seed=0)
     """
 
     num_lines: int | None = None  # eigenpairs of H and of G; None: the number of classes and two more
     exact_rows: int = EXACT_ROWS  # the largest matrix that is decomposed
-    decay: float | None = None  # weight decay η of the training, for the structure of the weights; None: left out
+    weight_decay: float | None = None  # η of the training, for the structure of the weights; None: left out
     seed: int = 0
 
     def check(self) -> None:
         """Refuse what no analysis could satisfy."""
-        if self.decay is not None:
-            check_positive(decay=self.decay)
+        if self.weight_decay is not None:
+            check_positive(weight_decay=self.weight_decay)
         if self.exact_rows < 0 or (self.num_lines is not None and self.num_lines < 1):
             raise ArgumentError(
                 f"num_lines={self.num_lines} and exact_rows={self.exact_rows} were given.",
@@ -94,7 +94,7 @@ def _results(risk: Risk, settings: ClassSettings, checkpoint: str | Path | None)
         layers, results.notes = linear_layers_of(risk)
         results.layers = {layer.name: {} for layer in layers}
         measure = partial(layer_spectra.measure, risk=risk, layers=layers, exact_rows=settings.exact_rows)
-        results.join(kept(stages, "layers", lambda own: measure(own, decay=settings.decay)))
+        results.join(kept(stages, "layers", lambda own: measure(own, weight_decay=settings.weight_decay)))
         bar.advance(part="Kronecker factors")
         kronecker_spectra.measure(results, risk, layers, stages=stages, **options)
         bar.advance()

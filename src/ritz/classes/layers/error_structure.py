@@ -37,7 +37,7 @@ class ErrorStructure:
     scatter: Float[Tensor, "o o"]  # Δ_within
 
     def __repr__(self) -> str:
-        return f"ErrorStructure({self.layer}: C = {len(self.cross_weights)}, o = {len(self.scatter)})"
+        return f"ErrorStructure(layer {self.layer}: C = {len(self.cross_weights)}, o = {len(self.scatter)})"
 
     @property
     def own_weights(self) -> Float[Tensor, " C"]:

@@ -36,7 +36,7 @@ class FeatureStructure:
     scatter: Float[Tensor, "d d"]  # Φ_within
 
     def __repr__(self) -> str:
-        return f"FeatureStructure({self.layer}: C = {len(self.weights)}, d = {len(self.scatter)})"
+        return f"FeatureStructure(layer {self.layer}: C = {len(self.weights)}, d = {len(self.scatter)})"
 
     @property
     def global_mean(self) -> Float[Tensor, " d"]:

@@ -35,7 +35,7 @@ class WeightStructure:
     """
 
     layer: str
-    decay: float
+    weight_decay: float
     weight: Float[Tensor, "o d"]  # as it is
     class_weights: Float[Tensor, " C"]  # T n_c/N, for T positions
     error_means: Float[Tensor, "C o"]  # δ_c
@@ -43,12 +43,13 @@ class WeightStructure:
     within: Float[Tensor, "o d"]  # W_within = -(1/η) Σᵢ (aᵢ/Σw) (δᵢ - δ_c)(φᵢ - φ_c)ᵀ
 
     def __repr__(self) -> str:
-        return f"WeightStructure({self.layer}: {tuple(self.weight.shape)}, η = {self.decay:g}, {self.residual:.2g} off)"
+        shape, off = tuple(self.weight.shape), f"{self.residual:.2g} off"
+        return f"WeightStructure(layer {self.layer}: {shape}, η = {self.weight_decay:g}, {off})"
 
     @property
     def between_class(self) -> Float[Tensor, "o d"]:
         """W_class = -(1/η) Σ_c T (n_c/N) δ_c φ_cᵀ, of rank C at most."""
-        return -(self.class_weights[:, None] * self.error_means).T @ self.feature_means / self.decay
+        return -(self.class_weights[:, None] * self.error_means).T @ self.feature_means / self.weight_decay
 
     @property
     def global_part(self) -> Float[Tensor, "o d"]:
@@ -56,7 +57,7 @@ class WeightStructure:
 
         It is zero where the layer has a bias without decay that is stationary too: then the mean error is zero.
         """
-        return -self.class_weights.sum() * torch.outer(self.global_error, self.global_feature) / self.decay
+        return -self.class_weights.sum() * torch.outer(self.global_error, self.global_feature) / self.weight_decay
 
     @property
     def global_error(self) -> Float[Tensor, " o"]:
@@ -83,7 +84,7 @@ class WeightStructure:
         return Spectrum.of_eigenvalues(torch.linalg.svdvals(getattr(self, part or "weight")))
 
 
-def weights(risk: Risk, decay: float) -> dict[str, WeightStructure]:
+def weights(risk: Risk, weight_decay: float) -> dict[str, WeightStructure]:
     """The class structure of the weight of every linear layer and convolution trained with weight decay η.
 
     Papyan (2020), Sec. 7.13.
@@ -94,10 +95,10 @@ def weights(risk: Risk, decay: float) -> dict[str, WeightStructure]:
     >>> model = torch.nn.Sequential(torch.nn.Linear(2, 2, bias=False)).double()
     >>> _ = torch.nn.init.zeros_(model[0].weight)
     >>> risk = Risk(model, torch.nn.CrossEntropyLoss(), (torch.eye(2).double(), torch.tensor([0, 1])))
-    >>> weights(risk, decay=0.1)["0"].between_class.tolist()  # what the gradient drives W to
+    >>> weights(risk, weight_decay=0.1)["0"].between_class.tolist()  # what the gradient drives W to
     [[2.5, -2.5], [-2.5, 2.5]]
     """
-    check_positive(decay=decay)
+    check_positive(weight_decay=weight_decay)
     purpose = "The class structure of weights"
     layers, linear, C = class_layers(risk, purpose)
     check_ungrouped(layers, linear, purpose)
@@ -111,7 +112,7 @@ def weights(risk: Risk, decay: float) -> dict[str, WeightStructure]:
             for layer, scatter in sums.items():
                 rows = layer.errors(forward, errors)[0], layer.features(forward)
                 scatter.add(rows, own.masses, own.labels)
-    return {layer.name: _structure(risk, layer, decay, scatter.join_ranks(risk)) for layer, scatter in sums.items()}
+    return {layer.name: _structure(layer, risk, weight_decay, own.join_ranks(risk)) for layer, own in sums.items()}
 
 
 def _slopes(risk: Risk, batch: Batch, forward: Forward, own: ClassTerms) -> Tensor:
@@ -121,8 +122,9 @@ def _slopes(risk: Risk, batch: Batch, forward: Forward, own: ClassTerms) -> Tens
     return ratio(risk.loss.gradient(z, batch.targets), masses)
 
 
-def _structure(risk: Risk, layer: LinearLayer, decay: float, scatter: Scatter) -> WeightStructure:
+def _structure(layer: LinearLayer, risk: Risk, weight_decay: float, scatter: Scatter) -> WeightStructure:
     names = dict(zip(risk.shapes, risk.unflatten(risk.theta), strict=True))
     weight = names[layer.weight or ""].flatten(1).double()
     errors, features = scatter.means
-    return WeightStructure(layer.name, decay, weight, scatter.weights, errors, features, -scatter.matrix / decay)
+    within = -scatter.matrix / weight_decay
+    return WeightStructure(layer.name, weight_decay, weight, scatter.weights, errors, features, within)

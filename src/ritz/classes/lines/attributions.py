@@ -57,7 +57,7 @@ class Attribution:
         return "\n".join([head, *(f"  {sentence}" for sentence in self.findings)])
 
     def _repr_html_(self) -> str:
-        """In a notebook: the findings in words, and how many lines of each kind there are."""
+        """HTML for a notebook: the findings in words, and how many lines of each kind there are."""
         counts = {name: f"{count:,}" for name, count in self.counts.items()}
         return card(f"Where the lines come from: {self.num_classes} classes", counts, sentences=self.findings)
 
@@ -73,7 +73,7 @@ class Attribution:
 
     @property
     def matches(self) -> Int[Tensor, " k"]:
-        """For each eigenvector of H, the index of the nearest eigenvector of G."""
+        """The index of the nearest eigenvector of G for each eigenvector of H."""
         return self.overlaps.argmax(1)
 
     @property

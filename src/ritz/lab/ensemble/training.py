@@ -14,7 +14,7 @@ from torch import Tensor
 from ...errors import ModelError
 from ...record import SAVE_SECONDS, digest, identity_of, model_identity
 from ...record.checkpoints import Arrays
-from ..training.batches import Data, check_tensors, shuffled, steps_per_epoch
+from ..training.batches import Data, Division, check_tensors
 from ..training.captured import step_of_rows
 from ..training.loop import Pause, check_run, pauses
 from ..training.rates import factors, learning_rates
@@ -72,7 +72,8 @@ def train(
     rate = learning_rates(learning_rate, torch.Size([len(ensemble)]), ensemble.device)
     data = on_device(ensemble, data, each)
     _check_mode(ensemble, data[0][0] if each else data[0])
-    trainee = _Stack(ensemble, loss, data, each, rate, rates, batch_size, generator, capture=capture)
+    division = Division(data[0].shape[1 if each else 0], batch_size, generator)
+    trainee = _Stack(ensemble, loss, data, each, rate, rates, division, capture=capture)
     return pauses(
         trainee,
         schedule,
@@ -110,28 +111,22 @@ class _Stack:
         each: bool,
         learning_rate: Tensor,
         layer_rates: Sequence[float],
-        batch_size: int | None,
-        generator: torch.Generator | None,
+        division: Division,
         *,
         capture: bool,
     ) -> None:
         self.ensemble, self.loss, self.data, self.each = ensemble, loss, data, each
         self.learning_rate, self.layer_rates = learning_rate, layer_rates
-        self.batch_size, self.generator = batch_size, generator
-        self.count = data[0].shape[1 if each else 0]
-        self.steps_per_epoch = steps_per_epoch(self.count, batch_size)
+        self.division, self.generator, self.steps_per_epoch = division, division.generator, division.num_batches
         self.current = torch.zeros_like(learning_rate)  # the rates of this epoch, where a graph reads them
         tensors = [*data, *ensemble.parameters.values()]
         self.step_of_rows = step_of_rows(self._step_of_rows, capture=capture, tensors=tensors)
 
     def epoch(self, pace: Pace) -> tuple[Tensor, None]:
         self.current.copy_(torch.where(pace.done, 0.0, self.learning_rate * pace.factor))
-        if self.batch_size is None:
+        if self.division.batch_size is None:
             return self._step(self.data), None
-        total = torch.zeros_like(pace.factor)
-        for rows in shuffled(self.count, self.batch_size, self.generator, self.ensemble.device):
-            total = total + self.step_of_rows(rows)[0] * (len(rows) / self.count)
-        return total, None
+        return self.division.mean(lambda rows: self.step_of_rows(rows)[0], torch.zeros_like(pace.factor)), None
 
     def _step_of_rows(self, rows: Tensor) -> tuple[Tensor]:
         x, y = (part.index_select(1 if self.each else 0, rows) for part in self.data)

@@ -12,7 +12,8 @@ does not depend on the number of examples. Both pause after every epoch and go o
 from ...arguments import guard
 from .linear_networks import EquivalentExamples, compressed, linear_descent
 from .loop import Pause
-from .one_network import adamw, train
+from .one_network import train
+from .optimizers import adamw
 from .schedules import HALVING, Annealing, Constant, Cosine, Plateau, Schedule
 from .scores import accuracy, mean_loss
 from .series import Series

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -26,18 +27,32 @@ def check_tensors(data: Any) -> None:
         )
 
 
-def steps_per_epoch(count: int, batch_size: int | None, least_batch: int = 1) -> int:
-    """The number of batches for this many examples, without a last one that is too small."""
-    if batch_size is None:
-        return 1
-    whole, rest = divmod(count, batch_size)
-    return whole + ((rest >= least_batch and rest > 0) or not whole)
+@dataclass(frozen=True)
+class Division:
+    """How the examples of an epoch are divided into batches: all at once, or a few at a time in an order drawn anew."""
 
+    num_examples: int
+    batch_size: int | None
+    generator: torch.Generator | None  # of the order
+    least_batch: int = 1  # a last one that is smaller waits for another epoch
 
-def shuffled(
-    count: int, batch_size: int, generator: torch.Generator | None, device: torch.device, least_batch: int = 1
-) -> Sequence[Int[Tensor, " rows"]]:
-    """The rows of each batch of an epoch, in an order drawn from the generator."""
-    assert generator is not None
-    rows = torch.randperm(count, generator=generator, device=generator.device).to(device).split(batch_size)
-    return rows[: steps_per_epoch(count, batch_size, least_batch)]
+    @property
+    def num_batches(self) -> int:
+        """The batches of an epoch."""
+        if self.batch_size is None:
+            return 1
+        whole, rest = divmod(self.num_examples, self.batch_size)
+        return whole + ((rest >= self.least_batch and rest > 0) or not whole)
+
+    def shuffled(self, device: torch.device) -> Sequence[Int[Tensor, " rows"]]:
+        """The rows of each batch of an epoch, in an order drawn from the generator."""
+        assert self.generator is not None and self.batch_size is not None
+        rows = torch.randperm(self.num_examples, generator=self.generator, device=self.generator.device)
+        return rows.to(device).split(self.batch_size)[: self.num_batches]
+
+    def mean(self, loss_of: Callable[[Int[Tensor, " rows"]], Tensor], zero: Tensor) -> Tensor:
+        """The mean over all examples of the losses that the steps of an epoch return, each before its step."""
+        total = zero
+        for rows in self.shuffled(zero.device):
+            total = total + loss_of(rows) * (len(rows) / self.num_examples)
+        return total

@@ -23,7 +23,7 @@ from ...errors import DataError
 from ...record import SAVE_SECONDS, digest, identity_of
 from ...record.checkpoints import Arrays
 from ...theory import products_after
-from .batches import shuffled, steps_per_epoch
+from .batches import Division
 from .captured import step_of_rows
 from .loop import Pause, check_run, pauses
 from .rates import factors, learning_rates
@@ -139,8 +139,8 @@ def linear_descent(
     rates = factors("layer_rates", layer_rates, len(weights))
     scales = factors("multipliers", multipliers, len(weights), signed=True)
     rate = learning_rates(learning_rate, shape, weights[0].device)
-    trainee = _Linear(weights, X, Y, rate, rates, scales, batch_size, generator, capture=capture)
-
+    division = Division(X.shape[-2], batch_size, generator)
+    trainee = _Linear(weights, X, Y, rate, rates, scales, division, capture=capture)
     return pauses(
         trainee,
         schedule,
@@ -164,19 +164,17 @@ class _Linear:
         learning_rate: Float[Tensor, "*S"],
         layer_rates: Sequence[float],
         multipliers: Sequence[float],
-        batch_size: int | None,
-        generator: torch.Generator | None,
+        division: Division,
         *,
         capture: bool,
     ) -> None:
         like = weights[0].detach()
         self.X, self.Y = X.detach().to(like), Y.detach().to(like)
         self.learning_rate, self.layer_rates, self.multipliers = learning_rate, layer_rates, multipliers
-        self.batch_size, self.generator = batch_size, generator
-        self.steps_per_epoch = steps_per_epoch(X.shape[-2], batch_size)
+        self.division, self.generator, self.steps_per_epoch = division, division.generator, division.num_batches
         self.initial = [W.detach().expand(*learning_rate.shape, -1, -1).clone() for W in weights]  # none of the user's
         self.weights = [W.clone() for W in self.initial]
-        if batch_size is None:
+        if division.batch_size is None:
             self.directions, self.full = _diagonal(self.X, self.Y)
             self.weights[0] = self.weights[0] @ self.directions
             self.first = self.weights[0].clone()
@@ -185,12 +183,9 @@ class _Linear:
 
     def epoch(self, pace: Pace) -> tuple[Tensor, None]:
         self.current.copy_(torch.where(pace.done, 0.0, self.learning_rate * pace.factor)[..., None, None])
-        if self.batch_size is None:
+        if self.division.batch_size is None:
             return self._step(self.full, self.current).double(), None
-        total, count = torch.zeros_like(pace.factor), self.X.shape[-2]
-        for rows in shuffled(count, self.batch_size, self.generator, self.X.device):
-            total = total + self.step_of_rows(rows)[0] * (len(rows) / count)
-        return total, None
+        return self.division.mean(lambda rows: self.step_of_rows(rows)[0], torch.zeros_like(pace.factor)), None
 
     def _step_of_rows(self, rows: Tensor) -> tuple[Tensor]:
         return (self._step(self._batch(rows), self.current),)
@@ -219,7 +214,7 @@ class _Linear:
 
     def parameters(self) -> list[Tensor]:
         """The weights in their original basis; directions that the data do not reach have not moved."""
-        if self.batch_size is not None:
+        if self.division.batch_size is not None:
             return [W.clone() for W in self.weights]
         moved = self.initial[0] + (self.weights[0] - self.first) @ self.directions.mT
         return [moved, *(W.clone() for W in self.weights[1:])]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -16,13 +15,13 @@ from ...errors import ArgumentError, DataError, ResumptionWarning, check_instanc
 from ...record import SAVE_SECONDS, digest, identity_of, model_identity
 from ...record.arrays import under
 from ...record.checkpoints import Arrays
-from ...record.json_values import plain
 from .arithmetic import Arithmetic, autocast, check_arithmetic, multiply_in
-from .batches import BatchSource, Data, check_tensors, shuffled, steps_per_epoch
+from .batches import BatchSource, Data, Division, check_tensors
 from .captured import CapturedStep
 from .loop import Pause, check_run, pauses
+from .optimizer_state import OptimizerState
 from .schedules import Constant, Pace, Schedule
-from .scores import AnyLoss, check_loss, hits, mean_loss
+from .scores import AnyLoss, check_fit, check_loss, hits, mean_loss
 
 
 def train(
@@ -59,7 +58,9 @@ def train(
         data: Inputs and targets, of which an epoch is one pass; or a function that draws one batch from the
             generator, and an epoch is one step.
         batch_size: None for all examples at once, in their order.
-        schedule: Multiplies the learning rates of the optimiser; `HALVING`, `Annealing()`, `Plateau`, `Cosine`.
+        schedule: Multiplies the learning rates of the optimiser; `HALVING`, `Annealing()`, `Plateau`, `Cosine`. Without
+            one, an epoch takes the rates as it finds them, so that a scheduler of PyTorch may set them at the pauses.
+            What that scheduler remembers is not in `checkpoint`, with which changed rates are refused.
         clip: The largest norm of a gradient.
         save_seconds: The least time between two writings of the file.
         precision: "tf32" allows it in products and convolutions on a GPU, "bfloat16" runs the network under autocast;
@@ -81,9 +82,10 @@ def train(
     _check_optimizer(optimizer, model)
     _check_data(data, batch_size, generator)
     check_arithmetic(precision)
+    found = schedule is None and checkpoint is None
     schedule = Constant() if schedule is None else schedule
     steps = _Steps(batch_size, clip, precision, least_batch)
-    trainee = _Network(model, loss, data, optimizer, generator, steps, capture=capture)
+    trainee = _Network(model, loss, data, optimizer, generator, steps, capture=capture, found_rates=found)
     return pauses(
         trainee,
         schedule,
@@ -94,30 +96,6 @@ def train(
         save_seconds=save_seconds,
         settings={"loss": loss, **asdict(steps)},
     )
-
-
-def adamw(
-    model: nn.Module, learning_rate: float, *, weight_decay: float = 0.1, betas: tuple[float, float] = (0.9, 0.95)
-) -> torch.optim.AdamW:
-    """AdamW as GPT is trained with it: weight decay for matrices and embeddings, none for biases and norms.
-
-    The defaults are those of nanoGPT (Karpathy 2022), which Singh et al. (2026), D.1.5 follow; it warms up for 2,000
-    steps, falls to a tenth (`Cosine(2000)`) and clips gradients at 1.
-
-    >>> [group["weight_decay"] for group in adamw(nn.Linear(2, 1), 1e-3).param_groups]
-    [0.1, 0.0]
-    """
-    if not all(0 <= beta < 1 for beta in betas) or not (learning_rate >= 0 and weight_decay >= 0):
-        raise ArgumentError(
-            f"learning_rate={learning_rate}, weight_decay={weight_decay} and betas={betas} were given.",
-            "Rates and decay cannot be negative, and each of the betas must lie in 0 ≤ β < 1.",
-            "Leave betas and weight_decay out, and pass a rate such as 1e-3.",
-        )
-    parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
-    matrices = [parameter for parameter in parameters if parameter.ndim >= 2]
-    others = [parameter for parameter in parameters if parameter.ndim < 2]
-    groups = [{"params": matrices, "weight_decay": weight_decay}, {"params": others, "weight_decay": 0.0}]
-    return torch.optim.AdamW([group for group in groups if group["params"]], lr=learning_rate, betas=betas)
 
 
 @dataclass(frozen=True)
@@ -143,15 +121,17 @@ class _Network:
         steps: _Steps,
         *,
         capture: bool,
+        found_rates: bool,
     ) -> None:
         self.model, self.loss, self.data, self.optimizer = model, loss, data, optimizer
         self.generator, self.steps = generator, steps
         self.base_rates = self.last_rates = _rates(optimizer)
-        self.settings = copy.deepcopy([_settings(group) for group in optimizer.param_groups])  # before the first step
+        self.has_stepped = False
+        self.found_rates = found_rates  # whether each epoch takes the rates that it finds
+        self.optimizer_state = OptimizerState(optimizer)
         self.device = optimizer.param_groups[0]["params"][0].device
-        self.steps_per_epoch = (
-            1 if callable(data) else steps_per_epoch(len(data[0]), steps.batch_size, steps.least_batch)
-        )
+        self.division = Division(1 if callable(data) else len(data[0]), steps.batch_size, generator, steps.least_batch)
+        self.steps_per_epoch = self.division.num_batches
         self.outside: dict[str, str] | None = None  # what the model is beside its state_dict, when it was last saved
         self.captured = CapturedStep(self._step_of_rows) if capture and self._can_capture() else None
 
@@ -169,18 +149,28 @@ class _Network:
         return mean.to("cpu", torch.float64), right / max(labels, 1)
 
     def _set_rates(self, factor: float) -> None:
-        _check_rates(_rates(self.optimizer), self.last_rates)
-        self.last_rates = rates = [base * factor for base in self.base_rates]
-        if self.captured is not None and rates != [group["lr"] for group in self.optimizer.param_groups]:
+        self._look_at_rates()
+        rates = [base * factor for base in self.base_rates]
+        if self.captured is not None and rates != self.last_rates:
             self.captured.forget()
+        self.last_rates = rates
         for group, rate in zip(self.optimizer.param_groups, rates, strict=True):
             group["lr"] = rate
+
+    def _look_at_rates(self) -> None:
+        """Take the rates as they are, or refuse that they were changed."""
+        now = _rates(self.optimizer)
+        if self.found_rates:
+            self.base_rates = now
+        else:
+            _check_rates(now, self.last_rates)
 
     def _can_capture(self) -> bool:
         tensors = () if callable(self.data) else (*self.data, *self.model.parameters())
         return self.steps.batch_size is not None and bool(tensors) and all(one.is_cuda for one in tensors)
 
     def rate(self, pace: Pace) -> Tensor:
+        self._look_at_rates()
         return self.base_rates[0] * pace.factor
 
     def parameters(self) -> dict[str, Tensor]:
@@ -197,7 +187,7 @@ class _Network:
         if self.steps.batch_size is None:
             yield *self._step(x, y), len(x)
             return
-        for rows in shuffled(len(x), self.steps.batch_size, self.generator, x.device, self.steps.least_batch):
+        for rows in self.division.shuffled(x.device):
             loss, *score = self._step_of_rows(rows) if self.captured is None else self.captured(rows)
             yield loss, score[0] if score else None, len(rows)
 
@@ -213,6 +203,9 @@ class _Network:
         with autocast(self.steps.precision, self.device):
             outputs = self.model(x)
         outputs = outputs.float() if self.steps.precision == "bfloat16" else outputs
+        if not self.has_stepped:
+            check_fit(self.loss, outputs.detach(), y)
+            self.has_stepped = True
         value = mean_loss(self.loss, outputs, y)
         value.backward()
         if self.steps.clip is not None:
@@ -222,14 +215,8 @@ class _Network:
 
     def state(self) -> tuple[Arrays, Mapping[str, Any]]:
         self._warn_of_what_is_not_saved()
-        optimizer = self.optimizer.state_dict()
-        arrays = {f"model/{name}": value for name, value in self.model.state_dict().items()}
-        numbers = dict[str, Any]()
-        for index, entries in optimizer["state"].items():
-            for name, value in entries.items():
-                (arrays if isinstance(value, Tensor) else numbers)[f"optimizer/{index}/{name}"] = value
-        memory = sorted(name for name in (*arrays, *numbers) if name.startswith("optimizer/"))
-        return arrays, {"plain": numbers, "memory": memory, "moved": self._changed_settings()}
+        arrays, header = self.optimizer_state.state()
+        return {f"model/{name}": value for name, value in self.model.state_dict().items()} | arrays, header
 
     def _warn_of_what_is_not_saved(self) -> None:
         """Warn of what changes from one saving to the next outside the state_dict; a cache settles before the first."""
@@ -243,53 +230,23 @@ class _Network:
                 ResumptionWarning,
             )
 
-    def _changed_settings(self) -> list[dict[str, Any]]:
-        """The settings of every group of the optimiser that are not what they were before the first step."""
-        now = [_settings(group) for group in self.optimizer.param_groups]
-        pairs = zip(now, self.settings, strict=True)
-        return [{k: v for k, v in own.items() if k not in first or plain(v) != plain(first[k])} for own, first in pairs]
-
     def restore(self, arrays: Mapping[str, np.ndarray], header: Mapping[str, Any]) -> None:
         tensors = {name: torch.from_numpy(array) for name, array in arrays.items()}
-        _check_moments(tensors, header, self.optimizer)
-        groups = self.optimizer.state_dict()["param_groups"]
-        for group, first, moved in zip(groups, self.settings, header["moved"], strict=True):
-            _check_moved(moved, first)
-            group.update(moved)
+        self.optimizer_state.check(tensors, header)
         self.model.load_state_dict(under("model/", tensors))
-        states = dict[int, dict[str, Any]]()
-        for name, value in (*tensors.items(), *header["plain"].items()):
-            if name.startswith("optimizer/"):
-                _, index, entry = name.split("/")
-                states.setdefault(int(index), {})[entry] = value
-        self.optimizer.load_state_dict({"state": states, "param_groups": groups})
-        self._restore_numbers(states)
-        self.last_rates, self.outside = _rates(self.optimizer), None
+        self.optimizer_state.restore(tensors, header)
+        self.last_rates, self.outside, self.has_stepped = _rates(self.optimizer), None, True
         self.model.eval()
-
-    def _restore_numbers(self, states: Mapping[int, Mapping[str, Any]]) -> None:
-        """Numbers of the optimiser's own in their own precision, for PyTorch takes them in that of the parameters."""
-        parameters = [parameter for group in self.optimizer.param_groups for parameter in group["params"]]
-        for index, entries in states.items():
-            loaded = self.optimizer.state[parameters[index]]
-            for name, value in entries.items():
-                if isinstance(value, Tensor) and not value.ndim and parameters[index].ndim:
-                    loaded[name] = value.to(loaded[name].device)
 
     def identity(self) -> dict[str, str]:
         """The settings that identify this run, before it starts; the data are read whole, once."""
-        groups = [_settings(group) for group in self.optimizer.param_groups]
         state = self.model.state_dict()
         return {
             "initial weights": digest(*state.values()),
             **model_identity("model", self.model),
             **({} if not callable(self.data) else identity_of("data", self.data)),
             **({} if callable(self.data) else {"data": digest(*self.data)}),
-            **identity_of("optimizer", type(self.optimizer)),
-            **identity_of(
-                "optimizer settings", {f"{i}.{k}": v for i, group in enumerate(groups) for k, v in group.items()}
-            ),
-            **identity_of("optimizer state", self.optimizer.state_dict()["state"]),
+            **self.optimizer_state.identity(),
             **identity_of("trained parameters", self._trained_names()),
             **identity_of("generator", self.generator),
         }
@@ -306,49 +263,16 @@ def _rates(optimizer: torch.optim.Optimizer) -> list[float]:
 
 
 def _check_rates(now: list[float], before: list[float]) -> None:
-    """Refuse learning rates that somebody else has set, such as a scheduler of PyTorch: they would not be used."""
+    """Refuse rates that somebody else has set, where a schedule would undo it, or a resumed run would not repeat it."""
     if now != before:
         raise ArgumentError(
             f"The optimiser's learning rates were changed from {before} to {now} during training.",
-            "Every epoch sets them to those that training started with, times a factor: the change would be undone.",
-            "Pass a schedule instead: train(..., schedule=Cosine()), or an object of your own with its method `after`.",
+            "A schedule sets them anew in every epoch, and a run that goes on from its checkpoint cannot know how far "
+            "a scheduler of PyTorch had come.",
+            "Pass a schedule: train(..., schedule=Cosine()), or an object of your own with its method `after`.",
+            "With a scheduler of PyTorch, leave out `schedule` and `checkpoint`.",
             "For other groups of parameters, begin another training.",
         )
-
-
-def _settings(group: Mapping[str, Any]) -> dict[str, Any]:
-    """The settings that a group of parameters is trained with."""
-    return {name: value for name, value in group.items() if name != "params"}
-
-
-def _check_moments(tensors: Mapping[str, Tensor], header: Mapping[str, Any], optimizer: torch.optim.Optimizer) -> None:
-    """Refuse an optimiser's state that differs from what its file lists, or has tensors of no parameter."""
-    memory = {name: tensors[name] for name in tensors if name.startswith("optimizer/")}
-    if sorted((*memory, *header["plain"])) != header["memory"]:
-        raise ValueError(f"its optimiser remembers other things than {header['memory']!r:.80}")
-    parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
-    for name, value in memory.items():
-        owner = parameters[int(name.split("/")[1])]
-        if not _is_of(value, owner) or value.is_complex() > owner.is_complex():
-            raise ValueError(f"{name} is {value.dtype} {tuple(value.shape)}, its parameter {tuple(owner.shape)}")
-
-
-def _is_of(moment: Tensor, owner: Tensor) -> bool:
-    """Whether a moment has a number for the parameter, for each entry of it, or for each row, column or the like."""
-    sizes = zip(moment.shape, owner.shape, strict=False)
-    return not moment.ndim or (moment.ndim == owner.ndim and all(size in (1, own) for size, own in sizes))
-
-
-def _check_moved(moved: Mapping[str, Any], first: Mapping[str, Any]) -> None:
-    """Refuse settings of an optimiser that no training gives it: of another type than they were, or not finite.
-
-    Other numbers are taken: a pause may change a momentum, and some optimisers count in their settings.
-    """
-    for name, value in moved.items():
-        was = plain(first.get(name))
-        alike = type(value) is type(was) or {type(value), type(was)} <= {int, float} or was is None
-        if name == "params" or not alike or (isinstance(value, (int, float)) and not abs(value) < 2.0**63):
-            raise ValueError(f"the setting {name} of its optimiser is {value!r:.80}")
 
 
 def _check_optimizer(optimizer: torch.optim.Optimizer, model: nn.Module) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -9,8 +10,8 @@ import torch
 from jaxtyping import Int
 from torch import Tensor, nn
 
-from ...errors import ArgumentError, DataError, kind_of
-from ...risk.losses import Loss
+from ...errors import ArgumentError, DataError, OutputsWarning, kind_of
+from ...risk.losses import Loss, loss_from
 from .batches import Data
 
 AnyLoss = Loss | Callable[[Tensor, Tensor], Tensor]
@@ -25,6 +26,14 @@ def check_loss(loss: Any) -> None:
             "It is called with outputs and targets, and what it returns is averaged over a batch.",
             "Pass a ritz loss such as ritz.CrossEntropy(), a torch.nn loss module, or a function.",
         )
+
+
+def check_fit(loss: AnyLoss, z: Tensor, y: Tensor) -> None:
+    """Refuse targets that do not fit the outputs, as a risk does: a loss of PyTorch may pair the wrong ones."""
+    if isinstance(loss, Loss) or type(loss).__module__ == nn.MSELoss.__module__:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", OutputsWarning)  # a risk of this network says it
+            loss_from(loss).check(z, y)
 
 
 def mean_loss(loss: AnyLoss, z: Tensor, y: Tensor) -> Tensor:

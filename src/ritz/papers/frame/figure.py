@@ -27,7 +27,8 @@ from typing import Any
 import torch
 
 from ...lab.sweeps import unlocked_sweep
-from ...lab.workers import InProcess, Task, Workers, name_of
+from ...lab.tasks import Task, name_of
+from ...lab.workers import InProcess, Workers
 from ...record import Claim, Picture, Record, key, plain
 from .loans import Filed, Loan
 from .readings import Reading, check_readings

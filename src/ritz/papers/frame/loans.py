@@ -13,7 +13,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from ...lab.workers import name_of
+from ...lab.tasks import name_of
 from ...record import Record, key, plain
 
 Filed = tuple[str, str]  # the name of a sweep, and the key of one of its configs

@@ -75,7 +75,9 @@ def _with_field(config: Any, name: str, value: str, text: str) -> Any:
     if inner:
         return replace(config, **{outer: _with_field(getattr(config, outer), inner, value, text)})
     try:
-        return replace(config, **{outer: _value(value, kinds[outer])})
+        new, old = _value(value, kinds[outer]), getattr(config, outer)
+        _check_counts(new, old, name, text)
+        return replace(config, **{outer: new})
     except ArgumentError:  # the config's own refusal of the value
         raise
     except ValueError as error:
@@ -84,6 +86,21 @@ def _with_field(config: Any, name: str, value: str, text: str) -> Any:
             f"That is what the field {name} takes; its default is {_text(getattr(config, outer))}.",
             "Give a value of this type; lists are written as 1,2,3, fields of a field as field.inner=value.",
         ) from error
+
+
+def _check_counts(new: Any, old: Any, name: str, text: str) -> None:
+    """Refuse to make whole numbers negative that are not so in the preset: they are counts, sizes or seeds."""
+    if min(_whole_numbers(new), default=0) < 0 <= min(_whole_numbers(old), default=0):
+        raise ArgumentError(
+            f"--set {text}: that is negative.",
+            f"The field {name} counts something, or is a seed; its default is {_text(old)}.",
+            "Give 0 or more.",
+        )
+
+
+def _whole_numbers(value: Any) -> list[int]:
+    values = value if isinstance(value, (tuple, list)) else [value]
+    return [one for one in values if isinstance(one, int)]
 
 
 def _value(text: str, kind: Any) -> Any:

@@ -38,10 +38,14 @@ def counts(claims: Sequence[Claim]) -> str:
 
 def command(record: Record) -> str:
     """The command that computes this record."""
+    return " ".join([f"ritz run {record.id} --preset {record.preset}", *(f"--set {text}" for text in settings(record))])
+
+
+def settings(record: Record) -> list[str]:
+    """What differs from the preset, as `field=value`."""
     figure = figures([record.id]).get(record.id)
     preset = figure.presets.get(record.preset) if figure is not None else None
-    settings = [] if preset is None else differences(record.config, preset)
-    return " ".join([f"ritz run {record.id} --preset {record.preset}", *(f"--set {text}" for text in settings)])
+    return [] if preset is None else differences(record.config, preset)
 
 
 def computing_time(record: Record) -> str:

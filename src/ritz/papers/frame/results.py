@@ -20,11 +20,12 @@ from time import perf_counter
 from typing import Any
 
 from ...errors import ArgumentError, FileError
-from ...lab.workers import record_of, warn
+from ...lab.tasks import record_of
+from ...lab.workers import warn
 from ...record import Record, canonical, check_writable, discard, key, lock, plain, write_bytes, write_picture
 from .figure import Context, Figure, Origins
 from .loans import Filed, lent
-from .overrides import with_settings, with_values
+from .overrides import differences, with_settings, with_values
 
 _CACHE = ".cache"
 _SHELF = "shelf"
@@ -43,6 +44,11 @@ class Order:
     def folder(self) -> Path:
         """The folder of the record."""
         return self.out / self.figure.id / self._name
+
+    @property
+    def settings(self) -> list[str]:
+        """What differs from the preset, as `field=value`."""
+        return differences(plain(self.config), self.figure.presets[self.preset])
 
     @property
     def cache(self) -> Path:

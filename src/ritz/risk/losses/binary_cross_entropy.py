@@ -29,7 +29,7 @@ from .loss import (
 NEAR = 0.05  # 0 and 1: logits that come so near to both, and never pass them, are probabilities
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, kw_only=True)
 class BinaryCrossEntropy(Loss):
     """ℓ = Σ_k -π_k y_k log σ(z_k) - (1 - y_k) log(1 - σ(z_k)) for logits z, with π = `pos_weight`.
 

@@ -80,7 +80,7 @@ class Autodiff(Loss):
         if not bool(gradient.any()):
             return None
         if not right((gradient * v).sum(), lambda moved: self.terms(moved, y).sum()):
-            return False  # the first is a convention, as for rounding with a straight-through gradient, and so is this
+            return False  # a straight-through gradient, say: a convention, and so is what is derived from it
         return not right(self._product(z, y)(v), lambda moved: self.gradient(moved, y))
 
     def _with_class_dim(self, z: Tensor, y: Tensor) -> Autodiff:

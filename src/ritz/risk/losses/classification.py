@@ -147,6 +147,18 @@ def is_label(y: Targets, label: int) -> Bool[Tensor, "..."]:
     return (y if y.is_floating_point() else y.long()) == label
 
 
+def class_indices(loss: Loss, y: Targets) -> Int[Tensor, "..."]:
+    """Targets as the indices of classes, `ignore_index` included; refuses targets and losses that have no classes."""
+    if y.is_floating_point() or not isinstance(loss, Classification):
+        raise DataError(
+            f"The targets are {y.dtype} values, and the loss is {loss.name}.",
+            "Only class indices can serve as labels.",
+            "Use a cross-entropy risk with integer targets.",
+            "Without classes, look at the spectrum alone: ritz spectrum.",
+        )
+    return y.long()
+
+
 def complement_of_root(p: Float[Tensor, "terms C"]) -> Float[Tensor, "terms C r"]:
     """Q with QᵀQ = I and Qᵀ√p = 0 for probabilities p, r = C - 1: the Householder reflection of √p, without its image.
 

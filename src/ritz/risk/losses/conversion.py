@@ -48,11 +48,16 @@ def _from_module(module: Any) -> Loss:
         return Autodiff(module, class_dim=_class_dim(module))
     reduction: Reduction = "sum" if module.reduction == "sum" else "mean"
     if type(module) is nn.CrossEntropyLoss:
-        return CrossEntropy(module.weight, module.ignore_index, module.label_smoothing, 1, reduction)
+        ignored, smoothing = module.ignore_index, module.label_smoothing
+        return CrossEntropy(
+            module.weight, ignore_index=ignored, label_smoothing=smoothing, class_dim=1, reduction=reduction
+        )
     if type(module) is nn.MSELoss:
-        return SquaredError(True, reduction)
+        return SquaredError(elementwise=True, reduction=reduction)
     if type(module) is nn.BCEWithLogitsLoss:
-        return BinaryCrossEntropy(module.pos_weight, module.weight, True, reduction)
+        return BinaryCrossEntropy(
+            pos_weight=module.pos_weight, weight=module.weight, elementwise=True, reduction=reduction
+        )
     return _elementwise_module(module, reduction)
 
 

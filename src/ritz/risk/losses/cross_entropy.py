@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 
 from jaxtyping import Float
 from torch import Tensor
@@ -34,6 +34,7 @@ class CrossEntropy(Classification):
     """
 
     weight: Float[Tensor, " C"] | None = None
+    _: KW_ONLY
     ignore_index: int = -100
     label_smoothing: float = 0.0
     class_dim: int = -1

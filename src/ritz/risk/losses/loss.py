@@ -12,6 +12,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import fields, is_dataclass
 from functools import partial
+from types import CellType, FunctionType, MethodType
 from typing import Any, Literal, get_args
 
 import torch
@@ -136,7 +137,7 @@ def on_device(loss: Loss, device: torch.device, dtype: torch.dtype | None = None
 
 
 def own_copy(loss: Loss) -> Loss:
-    """The loss with copies of its tensors and modules: what a user does to theirs afterwards does not reach it."""
+    """The loss with its own tensors, modules and enclosing variables: what a user does to theirs does not reach it."""
     return _with_parts(loss, partial(_with_arguments, _copied))
 
 
@@ -161,20 +162,46 @@ def _converted(value: Any, device: torch.device, dtype: torch.dtype | None) -> A
 
 
 def _copied(value: Any) -> Any:
-    """A copy of a tensor or a module; a module that cannot be copied, and anything else, as it is."""
+    """A copy of a tensor, a module or an object that can be called; what cannot be copied, and all else, as it is."""
     if isinstance(value, Tensor):
         return value.detach().clone()
-    with contextlib.suppress(Exception):  # whatever a user's module raises
-        return copy.deepcopy(value) if isinstance(value, nn.Module) else value
+    with contextlib.suppress(Exception):  # whatever a user's own class raises
+        return copy.deepcopy(value) if callable(value) and not isinstance(value, MethodType) else value
     return value
 
 
-def _with_arguments(change: Callable[[Any], Any], value: Any) -> Any:
-    """A value after a change, or a function with some of its arguments, each after it."""
+def _with_arguments(change: Callable[[Any], Any], value: Any, made: dict[int, Any] | None = None) -> Any:
+    """A value after a change, or a function with its bound arguments and enclosing variables, each after it.
+
+    `made` has the functions that this call has already made, which may refer to each other.
+    """
+    made = {} if made is None else made
+    own = partial(_with_arguments, change, made=made)
+    if isinstance(value, FunctionType) and "<" in value.__qualname__:  # others are imported by name, as they are
+        return made[id(value)] if id(value) in made else _with_scope(own, value, made)
     if not isinstance(value, partial):
         return change(value)
-    own = partial(_with_arguments, change)
     return partial(own(value.func), *map(own, value.args), **{name: own(v) for name, v in value.keywords.items()})
+
+
+def _with_scope(change: Callable[[Any], Any], function: FunctionType, made: dict[int, Any]) -> FunctionType:
+    """A local function with defaults and enclosing variables of its own, and tensors and functions in them changed.
+
+    Modules there stay as they are: they may be large, or hold whatever made the function.
+    """
+    own = lambda value: change(value) if isinstance(value, (Tensor, partial, FunctionType)) else value
+    cells = tuple(CellType() for _ in function.__closure__ or ())
+    defaults = None if function.__defaults__ is None else tuple(map(own, function.__defaults__))
+    made[id(function)] = result = FunctionType(
+        function.__code__, function.__globals__, function.__name__, defaults, cells
+    )
+    result.__dict__.update(function.__dict__)
+    result.__qualname__, result.__module__ = function.__qualname__, function.__module__
+    result.__kwdefaults__ = {name: own(v) for name, v in (function.__kwdefaults__ or {}).items()} or None
+    for cell, given in zip(cells, function.__closure__ or (), strict=True):
+        with contextlib.suppress(ValueError):  # a variable that has no value yet
+            cell.cell_contents = own(given.cell_contents)
+    return result
 
 
 def term_rows(values: Tensor) -> Tensor:

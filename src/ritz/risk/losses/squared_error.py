@@ -21,7 +21,7 @@ from .loss import (
 )
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, kw_only=True)
 class SquaredError(Loss):
     """ℓ = ½‖z - y‖² over the last dimension, as the theory of this field has it: linear2026, eq. (2).
 
