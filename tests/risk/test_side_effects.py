@@ -37,7 +37,8 @@ def test_a_loader_moves_no_random_state(memory, x, y):
 
 
 @pytest.mark.parametrize("draw", [lambda: torch.rand(()).item(), np.random.random])
-def test_a_model_that_draws_without_using_it_moves_no_random_state(draw, x, y):
+@pytest.mark.parametrize("path", [None, "forward"])
+def test_a_model_that_draws_without_using_it_moves_no_random_state(path, draw, x, y):
     """As LayerDrop does in evaluation."""
 
     class Draws(nn.Module):
@@ -46,7 +47,7 @@ def test_a_model_that_draws_without_using_it_moves_no_random_state(draw, x, y):
 
     model = nn.Sequential(network(), Draws())
     with nothing_changes(model):
-        everything(Risk(model, ritz.CrossEntropy(), unequal_batches(x, y), memory=0))
+        everything(Risk(model, ritz.CrossEntropy(), unequal_batches(x, y), memory=0, path=path))
 
 
 def test_random_states_of_python_and_numpy_are_put_back():

@@ -151,8 +151,10 @@ class Network:
             with untouched_randomness(device) if self._draws else contextlib.nullcontext():
                 yield
             return
-        inside = torch._C._are_functorch_transforms_active()  # where tensors have no memory of their own
-        parameters = {} if inside else {name: t for name, t in tensors.items() if name in self._parameters}
+        if torch._C._are_functorch_transforms_active():  # where tensors have no memory of their own
+            yield
+            return
+        parameters = {name: t for name, t in tensors.items() if name in self._parameters}
         before, state = {n: (t.detach(), t._version) for n, t in parameters.items()}, random_state(device)
         yield
         self._draws |= random_state(device) != state
