@@ -87,6 +87,15 @@ def test_layers_that_share_no_directions_are_refused_however_narrow(widths, gaus
         theory.aligned_linear(weights, X, normal(seeded(9), 7, widths[-1]), gauss_newton=gauss_newton)
 
 
+def test_layers_of_rank_one_that_share_no_directions_are_refused():
+    """More directions arrive at the inputs than there are inputs."""
+    draw = seeded()
+    weights = [torch.outer(normal(draw, 3), normal(draw, 3)) for _ in range(3)]
+    X = theory.whitened(normal(draw, 5, 3))
+    with pytest.raises(ArgumentError, match="share no singular vectors"):
+        theory.aligned_linear(weights, X, normal(draw, 5, 3))
+
+
 def test_balanced_networks_are_known_from_the_start_of_training_to_convergence():
     X = theory.whitened(normal(seeded(), 20, 4))
     Y = normal(seeded(1), 20, 5)  # more outputs than the hidden layer passes

@@ -163,12 +163,12 @@ class Search:
     def _check_symmetry(self, A: Operator, C: Float[Tensor, "b j"]) -> None:
         """Refuse an operator whose PᵀAQ is not (QᵀAP)ᵀ, which the step before left: zero, and B in its last columns.
 
-        Beside locked rows, which are known to the tolerance alone, it need not be.
+        Beside rows that are locked, or once were, it need not be: these are known to the tolerance alone.
         """
         skew, last = C.clone(), self.basis.last(2)
         skew[:, skew.shape[1] - self.B.shape[1] :] -= self.B
         apart = lambda: product(A, last.sum(0, keepdim=True)) - product(A, last).sum(0, keepdim=True)
-        if not (self.locked or self.rough):
+        if not (self.locked or self.suspect or self.rough):
             check_symmetry(float(skew.norm()), self.scale, lambda: float(norms(apart())))
 
     def ritz(self) -> tuple[Tensor, Tensor, Tensor]:

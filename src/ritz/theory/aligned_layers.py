@@ -222,7 +222,8 @@ def _directions(weights: Sequence[Tensor], R: Tensor, norms: Sequence[float]) ->
     spaces = _input_spaces(maps[:-1])
     for level in [*range(1, depth + 1), 0]:
         reached = _range(maps[level - 1]) if level else torch.cat(at_input, 1)
-        free = complement(reached, max(len(reached) - reached.shape[1], 0))
+        left = max(len(reached) - reached.shape[1], 0)  # none where more directions arrive than can be orthogonal
+        free = complement(reached, left) if left else reached[:, :0]
         inputs = (*spaces, torch.cat(at_input, 1))
         pieces.append(_unit_vectors(maps, least, level, free @ _common_eigenvectors(maps, level, free), inputs))
         at_input.append(pieces[-1][0][:, pieces[-1][0].any(0)])
