@@ -17,6 +17,8 @@ from .original import Original
 from .parameters import as_pairs, fewest_globs, matching_names, other_tensors, other_theta, tensors, trainable
 from .precision import in_precision
 
+ROUNDINGS = 64  # of every number: kernels for batches of different sizes round a few times apart, but kinks are few
+
 
 class Point:
     """θ as one flat vector, and f(θ, x): the network near θ, where all tensors that are not part of θ stay as they are.
@@ -108,11 +110,11 @@ class Point:
         point.network = self.network.holding(point.tensors(), point.shapes)
         return point
 
-    def rounded_otherwise(self, times: float) -> Point:
-        """The same network at a θ whose numbers all differ by this many times their rounding, up or down at random."""
+    def rounded_otherwise(self) -> Point:
+        """The same network at a θ whose numbers all differ by some roundings, up or down at random."""
         generator = torch.Generator(self.theta.device).manual_seed(0)
         up = torch.rand(self.theta.shape, generator=generator, device=self.theta.device) < 0.5
-        change = times * torch.finfo(self.theta.dtype).eps
+        change = ROUNDINGS * torch.finfo(self.theta.dtype).eps
         return self.moved(self.theta * torch.where(up, 1 + change, 1 - change).to(self.theta.dtype))
 
     def copied(self) -> Point:

@@ -321,10 +321,10 @@ class Risk:
             risk.budget = Budget(memory_budget(None, device) - risk.batches.held_bytes())
         return risk
 
-    def rounded_otherwise(self, times: float) -> Risk:
-        """The same risk at a θ whose numbers all differ by this many times their rounding; nothing is evaluated."""
+    def rounded_otherwise(self) -> Risk:
+        """The same risk at a θ whose numbers all differ by some roundings; nothing is evaluated."""
         risk = copy.copy(self)
-        risk._point = self._point.rounded_otherwise(times)
+        risk._point = self._point.rounded_otherwise()
         return risk
 
     def outputs(self, parameters: Sequence[Tensor], batch: Batch) -> Tensor:
