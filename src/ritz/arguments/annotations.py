@@ -24,6 +24,8 @@ MAKERS = {
     "Generator": "Make one: torch.Generator().manual_seed(0).",
     "Callable": "Pass a function.",
     "Mapping": "Pass a dict.",
+    "Module": "Pass a torch.nn.Module, such as the model.",
+    "Tensor": "Pass a tensor: torch.as_tensor(...) of an array.",
     "Sequence": "Pass a list or a tuple.",
     "Iterable": "Pass a list or a tuple.",
     "Collection": "Pass a list or a tuple.",
@@ -281,6 +283,8 @@ def _ways_to(kind: type, value: Any) -> list[str]:
     """How to get an object of this class; a module has a name, and what can be multiplied an operator."""
     if kind is str and not isinstance(value, type) and hasattr(value, "named_modules"):
         return ["Pass its name in the model: 'head.*' are the parameters of model.head."]
+    if kind in ITEMS and not isinstance(value, type) and hasattr(value, "named_modules"):
+        return ["Pass a list, as of its weights: [layer.weight for layer in model]."]
     has_one = kind.__name__ == "Operator" and not isinstance(value, type) and hasattr(value, "operator")
     return ["Pass its operator: kfac(risk).operator.", _way_to(kind)] if has_one else [_way_to(kind)]
 

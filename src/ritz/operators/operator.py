@@ -242,6 +242,7 @@ class Operator:
                 f"An operator was multiplied by {kind_of(V)}.",
                 "A product needs a tensor: a vector (n,) or columns (n, k).",
                 "Convert arrays with torch.as_tensor; in SciPy, use A.to_scipy().",
+                "Join tensors that are one for each parameter: torch.cat([v.flatten() for v in vectors]).",
             )
         if V.ndim not in (1, 2) or V.shape[0] != self.size:
             raise ArgumentError(
