@@ -488,3 +488,26 @@ def test_words_for_habits_of_other_libraries():
         ritz.attribution(ritz.Risk(torch.nn.Linear(3, 2), torch.nn.CrossEntropyLoss(), (x, y.float())))
     with pytest.raises(RitzError, match=r"nn.BCEWithLogitsLoss\(\)"):
         ritz.Risk(torch.nn.Linear(3, 2), torch.nn.BCELoss(), (10 * x, y.float()))
+
+
+WAYS = [
+    (
+        lambda H, R: ritz.trace(H, generator=np.random.default_rng(0)),
+        "It must be one of torch\\.",
+    ),
+    (lambda H, R: ritz.Operator(lambda V: V, 3, "float32", "cpu"), "Pass torch.float64 or torch.float32"),
+    (lambda H, R: R.at({"model": {"weight": torch.ones(2)}, "epoch": 3}), r"file\['model'\]"),
+    (lambda H, R: R.at(torch.nn.Linear), r"Make an instance: Linear\(\.\.\.\)"),
+    (
+        lambda H, R: ritz.Risk(R.model, torch.nn.MSELoss(), torch.utils.data.TensorDataset),
+        "the class Tens",
+    ),
+]
+
+
+@pytest.mark.parametrize("call, words", WAYS)
+def test_what_is_nearly_right_has_a_way_of_its_own(call, words):
+    model = torch.nn.Linear(3, 2)
+    R = ritz.Risk(model, torch.nn.MSELoss(), (torch.ones(4, 3), torch.ones(4, 2)))
+    with pytest.raises(RitzError, match=words):
+        call(ritz.Operator.from_matrix(torch.eye(3)), R)
