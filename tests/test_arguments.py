@@ -1,6 +1,7 @@
 """Public functions refuse what their annotations forbid, and take the numbers of numpy for Python's."""
 
 import gc
+import pickle
 import weakref
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
@@ -76,7 +77,8 @@ def test_what_it_forbids_is_refused_with_what_why_and_a_way_out(hint, value):
 def test_a_refusal_names_every_kind_that_would_do():
     with pytest.raises(ArgumentError, match=r"value is 5\.\nIt must be a Tensor, a Mapping or a Module") as caught:
         taken(Tensor | Mapping[str, Tensor] | torch.nn.Module, 5)
-    assert caught.value.ways_out == ("Pass a Tensor.", "Pass a dict.", "Pass a Module.")
+    array, module = "Pass a tensor: torch.as_tensor(...) of an array.", "Pass a torch.nn.Module, such as the model."
+    assert caught.value.ways_out == (array, "Pass a dict.", module)
 
 
 def test_a_refusal_of_what_a_container_holds_speaks_of_that():
@@ -409,3 +411,103 @@ def test_data_of_two_precisions_are_compressed_in_the_better_one():
         ritz.lab.training.compressed(X, Y), ritz.lab.training.compressed(X.double(), Y), strict=True
     ):
         assert torch.equal(mixed, exact)
+
+
+class Room:
+    @classmethod
+    def of(cls, tolerance):
+        raise TypeError("of its own")
+
+
+MISCALLS = [
+    (lambda H: ritz.eigenpairs(H, 2, seed=0), "pass generator=torch.Generator"),
+    (lambda H: ritz.eigenpairs(H, 2, tol=1e-3), "For tol, pass tolerance."),
+    (lambda H: ritz.eigenpairs(H, 2, maxiter=9), "For maxiter, pass max_products."),
+    (lambda H: ritz.eigenpairs(H), "Pass what is missing."),
+    (lambda H: ritz.trace(H, 100), "It takes A; by name tolerance, num_products"),
+    (lambda H: ritz.trace(H, n_samples=9), "pass num_products."),
+    (lambda H: ritz.spectral_density(H, colour=9), "Leave out colour."),
+    (lambda H: ritz.Risk(1, 2, 3, 4), "It takes model, loss, data; by name parameters"),
+    (lambda H: ritz.Risk(1, 2, 3, params="*"), "For params, pass parameters."),
+    (lambda H: ritz.Risk(1, 2, 3, dtype="float64"), r"risk.to\(torch.float64\)"),
+]
+
+
+@pytest.mark.parametrize("call, words", MISCALLS)
+def test_a_call_that_does_not_fit_the_names_of_a_function_names_them(call, words):
+    H = ritz.Operator.from_matrix(torch.eye(3))
+    with pytest.raises(ArgumentError, match=words) as refused:
+        call(H)
+    assert isinstance(refused.value, TypeError)  # as Python's own: code that expects one still meets it
+    pickle.loads(pickle.dumps(refused.value))
+
+
+def test_a_type_error_inside_a_function_is_its_own():
+    with pytest.raises(TypeError, match="of its own") as raised:
+        guarded(Room.of.__func__)(Room, 1.0)
+    assert not isinstance(raised.value, RitzError)
+
+
+def test_a_list_of_layers_is_no_list_of_weights():
+    with pytest.raises(ArgumentError, match=r"\[layer.weight for layer in model\]"):
+        ritz.theory.balancedness(torch.nn.Sequential(torch.nn.Linear(2, 2), torch.nn.Linear(2, 2)))
+
+
+def test_parameters_instead_of_their_names_are_not_printed_number_by_number():
+    model = torch.nn.Linear(3, 2)
+    with pytest.raises(ArgumentError, match=r"^parameters=\[a Parameter, …\] was given") as refused:
+        ritz.Risk(model, torch.nn.CrossEntropyLoss(), None, parameters=list(model.parameters()))
+    assert len(str(refused.value)) < 300
+
+
+@pytest.mark.parametrize(
+    "wrong, words",
+    [
+        ("model.pt", "load_state_dict"),
+        (Path("model.pt"), "load_state_dict"),
+        ([torch.nn.Linear(2, 2), torch.nn.ReLU()], "nn.Sequential"),
+        (torch.nn.Linear(2, 2).parameters(), "not model.parameters"),
+        (list(torch.nn.Linear(2, 2).parameters()), "not model.parameters"),
+        (torch.nn.functional.relu, "Wrap the function"),
+    ],
+    ids=["name", "path", "layers", "parameters", "list of parameters", "function"],
+)
+def test_what_is_no_module_has_a_way_to_one(wrong, words):
+    with pytest.raises(RitzError, match=words):
+        ritz.Risk(wrong, torch.nn.CrossEntropyLoss(), None)
+
+
+def test_words_for_habits_of_other_libraries():
+    H = ritz.Operator.from_matrix(torch.eye(3))
+    with pytest.raises(ArgumentError, match=r"torch.cat\(\[v.flatten\(\) for v in vectors\]\)"):
+        H @ [torch.ones(2), torch.ones(1)]
+    with pytest.raises(ArgumentError, match="measured is an Eigenpairs"):
+        ritz.theory.compare(ritz.theory.balanced_linear(torch.ones(1), (1, 1, 1), 1.0), ritz.eigenpairs(H, 1))
+    x, y = torch.randn(6, 3), torch.nn.functional.one_hot(torch.arange(6) % 2)
+    with pytest.raises(RitzError, match=r"y.argmax\(-1\)"):
+        ritz.attribution(ritz.Risk(torch.nn.Linear(3, 2), torch.nn.CrossEntropyLoss(), (x, y.float())))
+    with pytest.raises(RitzError, match=r"nn.BCEWithLogitsLoss\(\)"):
+        ritz.Risk(torch.nn.Linear(3, 2), torch.nn.BCELoss(), (10 * x, y.float()))
+
+
+WAYS = [
+    (
+        lambda H, R: ritz.trace(H, generator=np.random.default_rng(0)),
+        "It must be one of torch\\.",
+    ),
+    (lambda H, R: ritz.Operator(lambda V: V, 3, "float32", "cpu"), "Pass torch.float64 or torch.float32"),
+    (lambda H, R: R.at({"model": {"weight": torch.ones(2)}, "epoch": 3}), r"file\['model'\]"),
+    (lambda H, R: R.at(torch.nn.Linear), r"Make an instance: Linear\(\.\.\.\)"),
+    (
+        lambda H, R: ritz.Risk(R.model, torch.nn.MSELoss(), torch.utils.data.TensorDataset),
+        "the class Tens",
+    ),
+]
+
+
+@pytest.mark.parametrize("call, words", WAYS)
+def test_what_is_nearly_right_has_a_way_of_its_own(call, words):
+    model = torch.nn.Linear(3, 2)
+    R = ritz.Risk(model, torch.nn.MSELoss(), (torch.ones(4, 3), torch.ones(4, 2)))
+    with pytest.raises(RitzError, match=words):
+        call(ritz.Operator.from_matrix(torch.eye(3)), R)

@@ -70,6 +70,16 @@ def test_operators_are_multiplied_by_numbers_alone(symmetric, unchecked):
             nonsense()
 
 
+def test_an_array_beside_an_operator_is_no_number(symmetric, unchecked):
+    M = symmetric()
+    A, array = Operator.from_matrix(M), np.ones(len(M))
+    for nonsense in (lambda: A + array, lambda: array - A, lambda: A * array, lambda: array * A, lambda: array @ A):
+        with pytest.raises(TypeError, match="operand"):
+            nonsense()
+    check_operator(A * np.array(2.0), 2 * M)
+    check_operator(np.array(2.0) * A, 2 * M)
+
+
 def test_operators_of_different_spaces_are_not_added(symmetric):
     A = Operator.from_matrix(symmetric())
     for B in (Operator.from_matrix(symmetric(5)), Operator.from_matrix(symmetric(dtype=torch.float32))):

@@ -288,6 +288,8 @@ def test_a_dry_run_forecasts_and_writes_nothing(folder):
     "arguments, message",
     [
         (["mine.py"], "does not name a factory"),
+        (["mine.py"], "Name one of its functions, mine.py:risk: risk, "),
+        (["absent.py"], "`ritz new mine.py` writes such a file"),
         (["absent.py:risk"], "no file absent.py"),
         (["absent.module:risk"], "There is no module absent.module"),
         (["mine.txt:risk"], "mine.txt is not a Python file"),

@@ -24,6 +24,10 @@ MAKERS = {
     "Generator": "Make one: torch.Generator().manual_seed(0).",
     "Callable": "Pass a function.",
     "Mapping": "Pass a dict.",
+    "dtype": "Pass torch.float64 or torch.float32.",
+    "device": "Pass torch.device('cpu'), or 'cuda' where there is one.",
+    "Module": "Pass a torch.nn.Module, such as the model.",
+    "Tensor": "Pass a tensor: torch.as_tensor(...) of an array.",
     "Sequence": "Pass a list or a tuple.",
     "Iterable": "Pass a list or a tuple.",
     "Collection": "Pass a list or a tuple.",
@@ -273,7 +277,9 @@ def _accepted_within(take: Take, has_axes: bool, item: Any) -> Any:
 def _instance(kind: type, value: Any) -> Any:
     no_items = kind in ITEMS and (isinstance(value, str | bytes) or getattr(value, "ndim", 1) == 0)
     if no_items or not isinstance(value, kind):
-        raise Misfit(f"It must be {_named(kind)}.", *_ways_to(kind, value))
+        namesake = type(value).__name__ == kind.__name__  # as the Generators of numpy and torch
+        must = f"one of {kind.__module__.partition('.')[0]}" if namesake else _named(kind)
+        raise Misfit(f"{IT_MUST_BE}{must}.", *_ways_to(kind, value))
     return value
 
 
@@ -281,6 +287,12 @@ def _ways_to(kind: type, value: Any) -> list[str]:
     """How to get an object of this class; a module has a name, and what can be multiplied an operator."""
     if kind is str and not isinstance(value, type) and hasattr(value, "named_modules"):
         return ["Pass its name in the model: 'head.*' are the parameters of model.head."]
+    if kind in ITEMS and not isinstance(value, type) and hasattr(value, "named_modules"):
+        return ["Pass a list, as of its weights: [layer.weight for layer in model]."]
+    if isinstance(value, type) and issubclass(value, kind):
+        return [f"Make an instance: {value.__name__}(...)."]
+    if kind.__name__ == "Tensor" and isinstance(value, Mapping):
+        return ["Pass the dict of tensors inside, as of a checkpoint: file['model']."]
     has_one = kind.__name__ == "Operator" and not isinstance(value, type) and hasattr(value, "operator")
     return ["Pass its operator: kfac(risk).operator.", _way_to(kind)] if has_one else [_way_to(kind)]
 

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 from ..errors import ArgumentError
 from ..foreign_errors import refusal
 from .annotations import Misfit, Take, axes, has_axes, resolved, shown, take
+from .calls import called, named
 
 ANYTHING, NUMBERS, FINITE = range(3)  # what numbers may be: anything, not NaN, or finite
 
@@ -19,7 +20,8 @@ ANYTHING, NUMBERS, FINITE = range(3)  # what numbers may be: anything, not NaN, 
 def guard(face: str, *, leaving: Collection[str] = (), finite: bool = False) -> None:
     """Make the public functions and classes of a module check their arguments.
 
-    `leaving` names methods to leave unchecked, and classes of which only the constructor is checked. With `finite`, no
+    `leaving` names methods to leave unchecked (of a constructor, all but the names of its arguments), and classes of
+    which only the constructor is checked. With `finite`, no
     tensor may hold NaN, infinity or half precision, none of which can be drawn. Constructors always accept NaN, since
     a result has to hold whatever came out.
     """
@@ -37,26 +39,22 @@ def guarded(function: Callable, numbers: int = NUMBERS) -> Callable:
     """The function, with its arguments checked before every call."""
     if hasattr(function, "_guard"):
         return function
+    call = named(function)
 
     @wraps(function)
     def checked(*args: Any, **kwargs: Any) -> Any:
         __tracebackhide__ = True
         args, kwargs = _fit(function, args, kwargs, numbers)
         try:
-            return function(*args, **kwargs)
+            return call(*args, **kwargs)
         except (RuntimeError, MemoryError, OverflowError) as error:
             named = dict(zip(_parameters(function).positional, args, strict=False)) | kwargs
-            if (answer := refusal(_called(function), named, error)) is None:
+            if (answer := refusal(called(function), named, error)) is None:
                 raise
             raise answer from error
 
     checked._guard = True  # type: ignore[attr-defined]
     return checked
-
-
-def _called(function: Callable) -> str:
-    """The name by which a function is called: with its class if it is a method, the class alone if it makes one."""
-    return function.__qualname__.rpartition("<locals>.")[2].removesuffix(".__init__")
 
 
 def bare(function: Callable) -> Callable:
@@ -76,6 +74,8 @@ def _guard_class(kind: type, leaving: Collection[str], numbers: int) -> None:
         if public and inspect.isfunction(inner) and f"{kind.__name__}.{name}" not in leaving:
             checked = guarded(inner, ANYTHING if name == "__init__" else numbers)
             setattr(kind, name, checked if inner is value else type(value)(checked))
+        elif name == "__init__" and inspect.isfunction(value):  # which refuses by itself what it is given
+            setattr(kind, name, named(value))
 
 
 def _fit(function: Callable, args: tuple, kwargs: dict[str, Any], numbers: int) -> tuple[tuple, dict[str, Any]]:

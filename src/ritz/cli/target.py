@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import copy
 import importlib
 import importlib.util
@@ -41,6 +42,11 @@ class Target:
             raise ArgumentError(
                 f"{text!r} does not name a factory.",
                 "The command needs a function that returns the model to analyse.",
+                *(
+                    f"Name one of its functions, {text}:{own[0]}: {listed(own, 12)}."
+                    for own in [_functions_in(text)]
+                    if own
+                ),
                 "Write FILE.py:FUNCTION, as in mine.py:risk; `ritz new mine.py` writes such a file.",
                 "Write package.module:function for a module that Python can import.",
             )
@@ -107,6 +113,16 @@ class Subject:
     def unfinished(self) -> Path:
         """The folder of what a killed analysis goes on from."""
         return self.results / "unfinished"
+
+
+def _functions_in(text: str) -> list[str]:
+    """The public functions of a Python file, which is not run; none where it is no such file."""
+    try:
+        body = ast.parse(Path(text).read_text(encoding="utf-8")).body if text.endswith(".py") else []
+    except (OSError, SyntaxError, ValueError):
+        return []
+    own = [item.name for item in body if isinstance(item, ast.FunctionDef) and item.name[0] != "_"]
+    return nearest_first(["risk"], own)
 
 
 def risk_of(target: Target, request: Request) -> Risk:

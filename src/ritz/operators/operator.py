@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable
 from dataclasses import KW_ONLY, dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 import torch
@@ -52,6 +52,7 @@ class Operator:
     rough: Operator | None = None  # nearly the same matrix, with cheaper products, where there is one
     semidefinite: bool = False  # whether it is known that no eigenvalue is negative
     name: str | None = None  # which matrix it is, where that is known: the function that made it
+    __array_ufunc__: ClassVar[None] = None  # else numpy takes it for a number: array + A is an array of operators
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "device", _numbered(torch.device(self.device)))
@@ -242,6 +243,7 @@ class Operator:
                 f"An operator was multiplied by {kind_of(V)}.",
                 "A product needs a tensor: a vector (n,) or columns (n, k).",
                 "Convert arrays with torch.as_tensor; in SciPy, use A.to_scipy().",
+                "Join tensors that are one for each parameter: torch.cat([v.flatten() for v in vectors]).",
             )
         if V.ndim not in (1, 2) or V.shape[0] != self.size:
             raise ArgumentError(
@@ -325,7 +327,7 @@ def _scipy_product(wrapped: Any, V: Tensor) -> Tensor:
 
 
 def _is_scalar(value: Any) -> bool:
-    return isinstance(value, (int, float, np.number)) or (isinstance(value, Tensor) and value.ndim == 0)
+    return isinstance(value, (int, float, np.number)) or (isinstance(value, Tensor | np.ndarray) and value.ndim == 0)
 
 
 def _finite(scalar: Scalar) -> float:

@@ -132,7 +132,7 @@ def _source_of_pair(data: tuple[Any, Any] | list[Any]) -> Iterable[Any] | None:
 def _check_iterable(data: Any) -> None:
     if not hasattr(data, "__iter__") or getattr(data, "ndim", 1) == 0:  # a tensor of one number is no series of batches
         raise DataError(
-            f"The data are of type {type(data).__name__}.",
+            f"The data are {kind_of(data)}.",
             "A risk needs examples to average over.",
             "Pass (x, y) tensors, a Dataset, a DataLoader, or a list of (inputs, targets) batches.",
             "For an object that holds them, such as a graph: [((data.x, data.edge_index), data.y)].",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 from collections import OrderedDict
 from collections.abc import Iterator, Mapping
+from os import PathLike
 from typing import Any
 
 import torch
@@ -204,6 +205,12 @@ def _way_to_a_module(model: Any) -> str:
         return f"Make an instance: {model.__name__}(...)."
     if isinstance(model, Mapping):
         return "Build the model, and load these weights into it: model.load_state_dict(weights)."
+    if isinstance(model, str | PathLike):
+        return "Build the model, and load the weights: model.load_state_dict(torch.load(path, weights_only=True))."
+    if isinstance(model, list | tuple) and model and all(isinstance(layer, nn.Module) for layer in model):
+        return "Join the layers: nn.Sequential(*layers)."
+    if isinstance(model, Iterator) or (isinstance(model, list) and model and isinstance(model[0], Tensor)):
+        return "Pass the model itself, not model.parameters(); Risk(..., parameters='head.*') takes some of them."
     return "Wrap the function in a Module that owns its parameters. The order is Risk(model, loss, data)."
 
 

@@ -9,7 +9,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from ..errors import ArgumentError, ModelError, NumericalError, listed, nearest_first
+from ..errors import ArgumentError, ModelError, NumericalError, kind_of, listed, nearest_first
 from .model import named_buffers, named_parameters
 
 COMPILED = "_orig_mod."  # what torch.compile puts into names
@@ -49,10 +49,17 @@ def matching_names(
 def _check_globs(parameters: str | Sequence[str]) -> None:
     if not isinstance(parameters, (str, Sequence)) or not all(isinstance(glob, str) for glob in parameters):
         raise ArgumentError(
-            f"parameters={parameters!r} was given.",
+            f"parameters={_in_short(parameters)} was given.",
             "It must select parameters by their names.",
             "Pass a glob or several: '*', ['0.*', 'head.*'].",
         )
+
+
+def _in_short(parameters: object) -> str:
+    """What was passed, without the numbers of tensors."""
+    if isinstance(parameters, Sequence) and parameters and not isinstance(parameters[0], str):
+        return f"[{kind_of(parameters[0])}{', …' if len(parameters) > 1 else ''}]"
+    return repr(parameters)
 
 
 def _first_names(trainable: Collection[str], further: Mapping[str, str]) -> dict[str, str]:

@@ -74,10 +74,11 @@ def balanced_linear(
 ) -> ClosedForm:
     """λᵢⱼ = σₓ² Σ_ℓ σᵢ^(2(L-ℓ)) σⱼ^(2(ℓ-1)), i ≤ d_L, j ≤ d₀, singular values continued by zeros, 0⁰ = 1; else zero.
 
-    Strongly balanced layers of `widths` (d₀, …, d_L) that share the given singular values, where (f(X) - Y)ᵀX = 0.
-    Elsewhere give `residuals` ρ, the diagonal of U_Lᵀ R U₀. Without weights there are no eigenvectors: see
-    `aligned_linear`. linear2026, eq. (8), (9a), (9b); its index set, min(d)² lines, is right for d₀ = d_L = min(d)
-    alone.
+    Strongly balanced layers of `widths` (d₀, …, d_L), each with the given singular values; those of the product
+    W_L ⋯ W₁ are their L-th powers, so that `svdvals(product) ** (1 / L)` are those of a layer. It holds where
+    (f(X) - Y)ᵀX = 0; elsewhere give `residuals` ρ, the diagonal of U_Lᵀ R U₀. Without weights there are no
+    eigenvectors: see `aligned_linear`. linear2026, eq. (8), (9a), (9b); its index set, min(d)² lines, is right for
+    d₀ = d_L = min(d) alone.
 
     >>> balanced_linear(torch.tensor([2.0]), (1, 1, 1), 1.0)
     ClosedForm(2 eigenvalues, 2 lines)

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..errors import ArgumentError
+from ..errors import ArgumentError, kind_of
 from ..spectrum import Spectrum
 from ..spectrum.matrices import check_symmetric
 from .closed_form import ClosedForm, Group, columns, table
@@ -94,7 +94,7 @@ def _size_of(measured: Any) -> int:
     is_array = hasattr(measured, "__array__")  # a tensor or an array of numpy, which have a size, too
     if is_array or not (isinstance(getattr(measured, "size", None), int) and measured.size > 0):
         raise ArgumentError(
-            f"measured is a {type(measured).__name__}, not a square matrix of finite numbers.",
+            f"measured is {kind_of(measured)}, not a square matrix of finite numbers.",
             "A closed form can be compared with a matrix, an operator or an exact Spectrum.",
             "Pass ritz.hessian(risk), its dense(), or Spectrum.of_eigenvalues(...).",
         )

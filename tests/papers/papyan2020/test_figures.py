@@ -167,6 +167,16 @@ def test_the_dynamics_are_judged_by_where_G_has_its_peak():
     assert "yes" not in verdicts(FIGURES["papyan2019.fig10"], late).values()
 
 
+def test_the_peaks_of_two_sample_sizes_at_one_place_are_both_seen():
+    record = moving([1.0, 5.0, 0.1], [1.0, 1.0, 1.0], [0.9, 0.5, 0.2, 0.02, 0.0])
+    arrays = {name.replace("13/", "51/", 1): value for name, value in record.arrays.items()} | record.arrays
+    scalars = {name.replace("13/", "51/", 1): value for name, value in record.scalars.items()} | record.scalars
+    both = replace(record, config=record.config | {"sizes": [13, 51]}, arrays=arrays, scalars=scalars)
+    dots = [line for line in FIGURES["papyan2019.fig10"].draw(both).axes[0].lines if line.get_marker() == "o"]
+    first, second = (float(line.get_markersize()) for line in dots)
+    assert np.ravel(dots[0].get_xdata()) == np.ravel(dots[1].get_xdata()) and first > second
+
+
 def test_e_is_held_against_all_of_g_and_beside_it_against_its_bulk():
     """Of G with outliers of 100 and nothing else, E is a small part of both, and all of the bulks."""
     result = {"epochs": np.array([1]), "error_epochs": np.array([0, 1])}

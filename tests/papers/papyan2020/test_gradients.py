@@ -189,6 +189,15 @@ def test_statements_on_dynamics_can_say_yes_and_no():
     assert [varies.claim(dynamics_record(structured)).verdict for structured in (False, True)] == ["yes", "no"]
 
 
+def test_a_gap_that_one_seed_does_not_fill_is_a_gap():
+    record = dynamics_record(True)
+    arrays = dict(record.arrays)
+    for seed, inside in ((0, 3), (1, 0)):
+        arrays |= {f"{seed}/13/30/G/nodes": np.geomspace(2e-5, 9e-5, 3), f"{seed}/13/30/G/counts": np.full(3, 1.0)}
+        arrays[f"{seed}/13/30/G/nodes"] = arrays[f"{seed}/13/30/G/nodes"] * (1.0 if inside else 100.0)
+    assert dynamics_numbers.in_the_gap(replace(record, arrays=arrays)) == 0.0
+
+
 def logistic_record(structured):
     seeds, signals, D = 2, np.array([1.0, 2.0, 3.0, 4.0]), 4 * C
     arrays = {"signals": signals, "sizes": np.array([10, 100])}

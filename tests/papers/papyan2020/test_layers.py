@@ -43,6 +43,7 @@ def test_blocks_are_judged_by_several_seeds(shelf, tmp_path):
     gaps = [kronecker.mini_bulk_gap(record, config.sets[0], seed, 1) for seed in config.seeds]
     assert min(gaps) >= 1 and len(set(gaps)) == len(gaps)
     assert figure.claims(record) and figure.draw(record).axes
+    assert kronecker.draw_all(record).get_supxlabel() == "seed 0 of 2"
 
 
 def test_blocks_of_which_all_eigenvalues_are_known_are_drawn(computed, monkeypatch):
@@ -299,3 +300,24 @@ def test_the_error_of_a_linear_classifier_is_that_of_least_squares(computed, she
     W = torch.linalg.lstsq(X, torch.eye(C, dtype=torch.float64)[train.y], driver="gelsd", rcond=1e-9).solution
     assert errors[0] == pytest.approx(float(((Z @ W).argmax(1) != test.y).float().mean()), abs=0.05)
     assert len(errors) == piece.depth and not any(module._forward_pre_hooks for module in risk.model.modules())
+
+
+def test_the_cosine_over_all_layers_is_no_less_than_the_worst_layer_allows():
+    generator = torch.Generator().manual_seed(0)
+    config = {"sets": ["mnist"], "seeds": [0], "piece": {"depth": 3}}
+    for noise in (0.1, 0.5, 3.0):
+        g = [torch.randn(90, 5 * layer, generator=generator).double() for layer in (1, 2, 3)]
+        ours = [rows + noise / layer * torch.randn(rows.shape, generator=generator) for layer, rows in enumerate(g, 1)]
+        errors = {layer: float((a - b).norm() / a.norm()) for layer, (a, b) in enumerate(zip(g, ours, strict=True), 1)}
+        scalars = {f"mnist/0/blocks/{layer}/products/cross": error for layer, error in errors.items()}
+        bound = kronecker.whole_cosine(Record("", "", config, scalars, {}))["MNIST"]
+        a, b = torch.cat(g, 1), torch.cat(ours, 1)
+        assert bound <= float((a * b).sum() / (a.norm() * b.norm()))
+        assert bound == pytest.approx(max(1 - max(errors.values()) ** 2, 0) ** 0.5)
+
+
+def test_a_table_of_medians_says_over_how_many_seeds():
+    record = layer_record(True)
+    several = Record("", "", record.config | {"seeds": [0, 1, 2]}, {}, {})
+    assert attributions._legend(record) == "numbers: MNIST, Fashion-MNIST, CIFAR-10; [verdict]"
+    assert "medians over 3 seeds (changes of a bulk: seed 0)" in attributions._legend(several)

@@ -32,7 +32,7 @@ from ..papyan2020.setting import FOLLOWED, NUM_CLASSES, SIZES, SMALL, TINY, Piec
 from ..papyan2020.spectra import SMOKE_METHOD, Measurement, Method, bulk, certified, measured
 from .paper import printed, says
 
-BRIEF = Method(num_steps=64, num_pairs=NUM_CLASSES, num_examples=5000)  # for its 195 spectra; 128 steps in print
+BRIEF = Method(num_steps=64, num_pairs=NUM_CLASSES, num_examples=5000)  # for its 225 spectra; 128 steps in print
 CURVES = ("train_error", "test_error")
 FALL = 0.9  # of its whole fall: where the error has made this, its curve has bent
 
@@ -252,11 +252,12 @@ def draw_errors(record: Record) -> Picture:
     figure, axes = plot.panels(2, width=4.0, height=3.0)
     at = record.arrays["error_epochs"]
     for ax, part in zip(axes, ("train", "test"), strict=True):
-        for size, colour in zip(record.config["sizes"], plot.COLOURS, strict=False):
+        for place, (size, colour) in enumerate(zip(record.config["sizes"], plot.COLOURS, strict=False)):
             error = record.arrays[f"{size}/{part}_error"].mean(0)
             ax.plot(at[1:], error[1:], color=colour, lw=1.2, label=f"{size} a class")
             when = peak_epoch(record, heights(record, size))
-            ax.plot(when, error[np.searchsorted(at, when)], "o", color=colour, ms=7)
+            width = max(11.0 - 1.5 * place, 4.0)  # at one place, the first are behind the next and seen around them
+            ax.plot(when, error[np.searchsorted(at, when)], "o", color=colour, markeredgewidth=0, ms=width)
         ax.set(xscale="log", xlabel="epoch", ylabel="misclassified")
         count = len(record.config["seeds"])
         means = f", means over {count} seeds" if count > 1 else ""
@@ -311,7 +312,7 @@ ERRORS = (
 
 COMPUTATION = "papyan2019.dynamics"
 ON_CIFAR = "VGG11 trained on CIFAR10"
-PRINTED = printed(network=ON_CIFAR, data=ON_CIFAR, steps="fewer, for its 195 spectra")
+PRINTED = printed(network=ON_CIFAR, data=ON_CIFAR, steps="fewer, for its 225 spectra")
 PRESETS = {
     "paper": Config(),
     "laptop": Config(

@@ -184,8 +184,15 @@ def draw(record: Record) -> Picture:
     table.auto_set_font_size(False)
     table.set_fontsize(7)
     table.scale(1.0, 2.6)
-    ax.set_title(f"numbers: {', '.join(titled(record, lambda _: 0.0))}; [verdict]", fontsize=8, loc="left")
+    ax.set_title(_legend(record), fontsize=8, loc="left")
     return figure
+
+
+def _legend(record: Record) -> str:
+    """What the numbers in the table are of."""
+    first, *others = seeds(record)
+    medians = f": medians over {1 + len(others)} seeds (changes of a bulk: seed {first})" if others else ""
+    return f"numbers: {', '.join(titled(record, lambda _: 0.0))}{medians}; [verdict]"
 
 
 FIGURES = {

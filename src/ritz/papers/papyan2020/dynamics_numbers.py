@@ -166,10 +166,10 @@ def last_eigenvalues(record: Record) -> float:
 
 
 def in_the_gap(record: Record) -> float | None:
-    """The number of eigenvalues from 1e-5 to 1e-4 with 13 examples a class at the last epoch; None if not measured."""
+    """The least number of a seed's eigenvalues from 1e-5 to 1e-4, 13 a class, last epoch; None if not measured."""
     cells = [cell for cell in cells_of(record) if cell[1] == SIZES[0]]
-    values = _eigenvalues(record, max(cells, key=lambda cell: cell[2])) if cells else None
-    return None if values is None else float(((values > FLOOR) & (values < 10 * FLOOR)).sum())
+    last = [values for cell in cells if cell[2] == cells[-1][2] if (values := _eigenvalues(record, cell)) is not None]
+    return min((float(((values > FLOOR) & (values < 10 * FLOOR)).sum()) for values in last), default=None)
 
 
 def variation(record: Record) -> dict[str, float]:

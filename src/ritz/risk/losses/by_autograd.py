@@ -238,6 +238,7 @@ class Autodiff(Loss):
                 f"{first_line(error)}",
                 "A loss is called as loss(outputs, targets), with one batch of each.",
                 "Call it on one batch by hand and compare the shapes.",
+                "If outputs must lie between 0 and 1, as for nn.BCELoss, pass nn.BCEWithLogitsLoss(): it takes logits.",
                 "If it takes more than two arguments, wrap it in a function that packs them into outputs or targets.",
             ) from error
 

@@ -154,6 +154,7 @@ def class_indices(loss: Loss, y: Targets) -> Int[Tensor, "..."]:
             f"The targets are {y.dtype} values, and the loss is {loss.name}.",
             "Only class indices can serve as labels.",
             "Use a cross-entropy risk with integer targets.",
+            "One-hot rows become class indices by y.argmax(-1).",
             "Without classes, look at the spectrum alone: ritz spectrum.",
         )
     return y.long()
