@@ -257,6 +257,43 @@ def test_outputs_may_be_a_view_of_a_parameter(x, y):
     assert_close(ritz.hessian(risk).dense(), dense_hessian(lambda t: CE(t.expand(N, C), y), risk.theta))
 
 
+class Summed(nn.Module):
+    """A linear map whose sums are taken in another order where gradients are recorded, as kernels may do it."""
+
+    def __init__(self, size):
+        super().__init__()
+        generator = torch.Generator().manual_seed(0)
+        self.weight = nn.Parameter(1e3 * torch.randn(size, generator=generator, dtype=torch.float64))
+
+    def forward(self, x):
+        products = x * self.weight
+        products = products if torch.is_grad_enabled() else products.flip(1)
+        return products.cumsum(1)[:, -1:]
+
+
+def fitted(generator):
+    """A model and data that it fits to the last digits, by sums in which most of each cancels."""
+    model, x = Summed(300), torch.randn(N, 300, generator=generator, dtype=torch.float64)
+    x[:, 299] -= x @ model.weight.detach() / model.weight.detach()[299]
+    return model, x, model(x).detach()
+
+
+def test_data_that_are_fitted_to_the_last_digits_may_be_rounded_otherwise(generator):
+    model, x, y = fitted(generator)
+    risk = Risk(model, nn.MSELoss(), (x, y))
+    assert_close(ritz.hessian(risk).dense(), 2 * x.T @ x / N)
+    assert risk.gradient().isfinite().all()
+
+
+def test_a_loss_that_changed_is_refused_where_data_are_fitted_to_the_last_digits(generator):
+    model, x, y = fitted(generator)
+    factors = [torch.ones(())]
+    risk = Risk(model, lambda z, y: factors[0] * (z - y).square().squeeze(1), (x, y))
+    factors[0] = torch.full((), 3.0)
+    with pytest.raises(ModelError, match="other values on a batch of 11"):
+        risk.gradient()
+
+
 def in_inference_mode():
     with torch.inference_mode():
         return network()

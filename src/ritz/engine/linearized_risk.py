@@ -32,7 +32,6 @@ SEARCH_AFTER = 300  # products after which a search for cuDNN's fastest convolut
 JOINED = defaultdict(lambda: 16.0, cpu=4.0)  # times the work limit for columns: joining batches pays for longer
 TRIAL_EXAMPLES = 16  # examples on which paths are compared, where examples are independent
 LARGE_BYTES = 2**28  # bytes of θ above which vectors of its size dominate the memory
-ROUNDED = 64  # times ε: how far kernels for batches of different sizes round apart, and more, for kinks are few
 KINKS = 2.0  # times what such a change of θ does to a product: how far the size of batches may change it
 MOST_OF_KINKS = 0.1  # of the product, whatever rounding does
 HEADROOM = 2.0  # what a pass takes, relative to what its graph keeps
@@ -241,7 +240,7 @@ class LinearizedRisk:
         scale, difference = self._apart(batches, self.risk, pieces)
         if difference <= tolerance(self.risk.dtype) * scale:
             return True
-        of_rounding = self._apart(batches, self.risk.rounded_otherwise(ROUNDED), batches)[1]
+        of_rounding = self._apart(batches, self.risk.rounded_otherwise(), batches)[1]
         return difference <= min(KINKS * of_rounding, MOST_OF_KINKS * scale)
 
     def _apart(self, batches: Batches, other: Risk, others: Batches) -> tuple[float, float]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
 import torch
 from jaxtyping import Float
@@ -16,6 +16,9 @@ from .network import Network
 from .original import Original
 from .parameters import as_pairs, fewest_globs, matching_names, other_tensors, other_theta, tensors, trainable
 from .precision import in_precision
+from .randomness import untouched_randomness
+
+ROUNDED = 64  # times ε: how far kernels for batches of different sizes round apart, and more, for kinks are few
 
 
 class Point:
@@ -108,12 +111,18 @@ class Point:
         point.network = self.network.holding(point.tensors(), point.shapes)
         return point
 
-    def rounded_otherwise(self, times: float) -> Point:
-        """The same network at a θ whose numbers all differ by this many times their rounding, up or down at random."""
+    def rounded_otherwise(self) -> Point:
+        """The same network at a θ whose numbers all differ by a few last digits, up or down at random."""
         generator = torch.Generator(self.theta.device).manual_seed(0)
         up = torch.rand(self.theta.shape, generator=generator, device=self.theta.device) < 0.5
-        change = times * torch.finfo(self.theta.dtype).eps
-        return self.moved(self.theta * torch.where(up, 1 + change, 1 - change).to(self.theta.dtype))
+        change = ROUNDED * torch.finfo(self.theta.dtype).eps
+        return self.moved(self.theta.addcmul(self.theta, torch.where(up, 1, -1).to(self.theta), value=change))
+
+    def roundings(self, batch: Batch) -> Iterator[Tensor]:
+        """f(θ, x), and that where θ is rounded otherwise, from the same random state."""
+        for point in (self, self.rounded_otherwise()):
+            with untouched_randomness(self.theta.device):
+                yield point.fixed_outputs(batch)
 
     def copied(self) -> Point:
         """The same point, with a vector θ of its own; the network is shared."""
