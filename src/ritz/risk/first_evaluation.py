@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cached_property, partial
 from typing import Any
 
 import torch
@@ -63,6 +63,11 @@ class Evaluation:
     by_example: Tensor | None = None  # Σ tᵢ over the terms of each example of this rank, where they can be told apart
     witness: _Witness | None = None  # a few examples, where their outputs are small
 
+    @cached_property
+    def _typical(self) -> Tensor | float:
+        """The root mean square of what the examples have: of all data, and so computed once for all batches."""
+        return 0.0 if self.by_example is None else self.by_example.square().mean().sqrt()
+
     def agrees(self, loss: Loss, z: Tensor, batch: Batch, *, root: int = 2) -> bool | None:
         """Whether outputs give the same terms of every example, up to rounding, also of kernels of another size.
 
@@ -72,7 +77,7 @@ class Evaluation:
         if self.by_example is None or own is None or len(batch.keys) != len(own):  # nothing to compare with
             return None
         expected, eps = self.by_example[batch.keys], torch.finfo(z.dtype).eps
-        gap, scale = (own - expected).abs(), expected.abs() + self.by_example.square().mean().sqrt()
+        gap, scale = (own - expected).abs(), expected.abs() + self._typical
         if bool((gap <= eps ** (1 / root) * scale).all()):  # as nearly always: how far rounding goes is not asked
             return True
         rough = of_examples(loss.terms(jittered(z, eps * z.abs()), batch.targets), len(batch))

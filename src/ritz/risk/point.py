@@ -112,10 +112,14 @@ class Point:
         return point
 
     def rounded_otherwise(self) -> Point:
-        """The same network at a θ whose numbers all differ by a few last digits, up or down at random."""
+        """The same network at a θ whose numbers all differ by a few last digits, up or down at random.
+
+        Of a network that computes in less than the precision of θ, by a last digit there.
+        """
         generator = torch.Generator(self.theta.device).manual_seed(0)
         up = torch.rand(self.theta.shape, generator=generator, device=self.theta.device) < 0.5
-        change = ROUNDED * torch.finfo(self.theta.dtype).eps
+        lowest = 0.0 if self.network.lowest is None else torch.finfo(self.network.lowest[0]).eps
+        change = max(ROUNDED * torch.finfo(self.theta.dtype).eps, lowest)
         return self.moved(self.theta.addcmul(self.theta, torch.where(up, 1, -1).to(self.theta), value=change))
 
     def roundings(self, batch: Batch) -> Iterator[Tensor]:
