@@ -79,6 +79,8 @@ class Point:
         with naming_batch("the model on", batch):
             result = self.network(self._with_constants(parameters), batch.inputs)
             z = output_tensor(result, len(batch), self._output_dims)
+        if z.dtype == torch.float32:  # in a risk in float64, after x.float() inside
+            z = z.to(self.theta.dtype)
         if self._output_dims is None and len(batch) > 1:
             self._output_dims = z.ndim
         return z if torch.is_grad_enabled() else z.detach()
