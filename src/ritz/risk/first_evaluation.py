@@ -242,11 +242,14 @@ def evaluate(network: FixedNetwork, loss: Loss, batches: Batches, device: torch.
 
 
 def _witness(loss: Loss, z: Tensor, batch: Batch, separable: bool) -> _Witness | None:
-    few = batch.first(max(1, WITNESS // max(1, z[:1].numel()))) if separable else batch
-    if z[: len(few)].numel() > WITNESS:
+    """A few examples, or all of the batch where outputs are not rows of examples or their terms depend on others."""
+    if separable and len(z) == len(batch):
+        batch = batch.first(max(1, WITNESS // max(1, z[:1].numel())))
+        z = z[: len(batch)]
+    if z.numel() > WITNESS:
         return None
-    outputs, targets = z[: len(few)].clone(), few.targets.clone()
-    return _Witness(outputs, Batch((), targets, few.keys), loss.terms(outputs, targets).clone())
+    outputs, targets = z.clone(), batch.targets.clone()
+    return _Witness(outputs, Batch((), targets, batch.keys), loss.terms(outputs, targets).clone())
 
 
 def of_examples(terms: Tensor, count: int) -> Tensor | None:
