@@ -172,14 +172,25 @@ def test_a_hundred_kronecker_factorisations_leave_memory_flat():
     assert held[1] <= held[0]
 
 
+def normed_network():
+    layers = [torch.nn.Conv2d(2, 64, 3), torch.nn.BatchNorm2d(64), torch.nn.Tanh(), torch.nn.Conv2d(64, 64, 3)]
+    return torch.nn.Sequential(*layers, torch.nn.BatchNorm2d(64), torch.nn.Flatten(), torch.nn.Linear(64, 3)).eval()
+
+
 def test_what_a_graph_keeps_beside_the_examples_is_not_taken_for_theirs(generator):
     """A batch norm scales the weights in front of it: of 16 examples they would be nearly all that is kept."""
-    layers = [torch.nn.Conv2d(2, 64, 3), torch.nn.BatchNorm2d(64), torch.nn.Tanh(), torch.nn.Conv2d(64, 64, 3)]
-    model = torch.nn.Sequential(*layers, torch.nn.BatchNorm2d(64), torch.nn.Flatten(), torch.nn.Linear(64, 3)).eval()
     x, y = torch.randn(600, 2, 5, 5, generator=generator), torch.randint(3, (600,), generator=generator)
-    risk = ritz.Risk(model, ritz.CrossEntropy(), (x, y))
+    risk = ritz.Risk(normed_network(), ritz.CrossEntropy(), (x, y))
     whole = linearized_risk.LinearizedRisk(risk, HESSIAN)
     whole.for_each(lambda batch, contribution: contribution(risk.theta[None], 0 * risk.theta[None]))
     trial, graphs = whole.prepare(), [contribution.linearized for contribution in whole._maps.values()]
     assert graphs and trial.fixed_bytes > 0.9 * risk.theta.nbytes
     assert risk.budget.taken(whole) == pytest.approx(sum(graph.kept_bytes() for graph in graphs), rel=0.02)
+
+
+def test_a_trial_takes_no_graphs_apart_where_one_pass_may_take_all_examples(generator):
+    x, y = torch.randn(40, 2, 5, 5, generator=generator), torch.randint(3, (40,), generator=generator)
+    risk = ritz.Risk(normed_network(), ritz.CrossEntropy(), [(x[:20], y[:20]), (x[20:], y[20:])])
+    whole = linearized_risk.LinearizedRisk(risk, HESSIAN)
+    whole.for_each(lambda batch, contribution: contribution(risk.theta[None], 0 * risk.theta[None]))
+    assert whole.prepare().fixed_bytes == 0 and [len(batch) for batch in whole._batches] == [40]

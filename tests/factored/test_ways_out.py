@@ -109,6 +109,7 @@ def test_rows_of_outputs_without_their_examples_are_refused_and_the_way_out_work
         compute(risk)
     for A in (ritz.hessian, ritz.gauss_newton, ritz.empirical_fisher):
         assert_close(A(flat).dense(), A(risk).dense())
+    assert_close(flat.at(flat.theta / 2).gradient(), risk.at(risk.theta / 2).gradient())
     seeds = lambda: torch.Generator().manual_seed(1)
     sampled = [ritz.monte_carlo_fisher(own, num_samples=3, generator=seeds()).dense() for own in (flat, risk)]
     assert_close(*sampled)

@@ -356,7 +356,7 @@ def test_layers_of_unusual_shapes_are_no_layers_and_lose_nothing():
     p = outputs_at(risk, risk.theta, inputs).softmax(-1)
     expected = torch.einsum("ncp,ncd,ndq->pq", J, torch.diag_embed(p) - p[:, :, None] * p[:, None], J) / 11
     torch.testing.assert_close(G.dense(), expected)
-    spectrum = ritz.gram_spectrum(risk)
+    spectrum = ritz.gram_spectrum(risk, dtype=torch.float32)
     assert spectrum.moment(1) == pytest.approx(float(expected.trace()) / risk.size)
     assert spectrum.moment(2) == pytest.approx(float((expected @ expected).trace()) / risk.size)
     with pytest.raises(ModelError, match="enter through no layer"):
@@ -377,7 +377,17 @@ class Halved(nn.Module):
         return self.head(hidden.to(x.dtype).tanh())
 
 
-def test_layers_may_compute_in_less_precision_inside(generator):
+class HalvedWhole(Halved):
+    """All under autocast, so that a layer's features have less precision than its parameters."""
+
+    def forward(self, x):
+        with torch.autocast("cpu", torch.bfloat16, enabled=self.enabled):
+            return self.head(self.inner(x).relu()).float()
+
+
+@pytest.mark.filterwarnings("ignore:The model computes in torch.float32")  # where float64 is tried
+@pytest.mark.parametrize("Halved", [Halved, HalvedWhole])
+def test_layers_may_compute_in_less_precision_inside(Halved, generator):
     x, y = torch.randn(40, 4, generator=generator), torch.arange(40) % 3
     with torch.random.fork_rng():
         torch.manual_seed(0)
@@ -387,3 +397,6 @@ def test_layers_may_compute_in_less_precision_inside(generator):
         risk = ritz.Risk(halved, nn.CrossEntropyLoss(), [(x[:17], y[:17]), (x[17:], y[17:])])
     expected = ritz.kfac(ritz.Risk(whole, nn.CrossEntropyLoss(), (x, y))).operator.dense()
     assert float((ritz.kfac(risk).operator.dense() - expected).norm()) < 0.01 * float(expected.norm())
+    trace = ritz.gauss_newton(risk).dense().trace()
+    spectrum = ritz.gram_spectrum(risk, dtype=torch.float32)
+    assert spectrum.moment(1) * risk.size == pytest.approx(float(trace), rel=0.02)

@@ -10,7 +10,7 @@ from torch.utils.checkpoint import checkpoint
 
 import ritz
 from ritz import Risk
-from ritz.errors import ModelError, OutputsWarning
+from ritz.errors import ModelError, OutputsWarning, PrecisionWarning
 from tests.risk.problem import CE, C, D, N, Returns, check_refusal, network, outputs_at
 from tests.risk.unchanged import nothing_changes
 from tests.zoo import dense_hessian
@@ -255,6 +255,50 @@ class Constant(nn.Module):
 def test_outputs_may_be_a_view_of_a_parameter(x, y):
     risk = Risk(Constant(), CE, (x, y))
     assert_close(ritz.hessian(risk).dense(), dense_hessian(lambda t: CE(t.expand(N, C), y), risk.theta))
+
+
+class Summed(nn.Module):
+    """A linear map whose sums are taken in another order where gradients are recorded, as kernels may do it."""
+
+    def __init__(self, size, precision=torch.float64):
+        super().__init__()
+        self.precision, generator = precision, torch.Generator().manual_seed(0)
+        self.weight = nn.Parameter(1e3 * torch.randn(size, generator=generator, dtype=torch.float64))
+
+    def forward(self, x):
+        products = (x * self.weight).to(self.precision)
+        products = products if torch.is_grad_enabled() else products.flip(1)
+        return sum(products.unbind(1)).to(x.dtype)[:, None]
+
+
+def fitted(generator, precision=torch.float64):
+    """A model and data that it fits to the last digits, by sums in which most of each cancels."""
+    model, x = Summed(300, precision), torch.randn(N, 300, generator=generator, dtype=torch.float64)
+    x[:, 299] -= x @ model.weight.detach() / model.weight.detach()[299]
+    return model, x, model(x).detach()
+
+
+def test_data_that_are_fitted_to_the_last_digits_may_be_rounded_otherwise(generator):
+    model, x, y = fitted(generator)
+    risk = Risk(model, nn.MSELoss(), (x, y))
+    assert_close(ritz.hessian(risk).dense(), 2 * x.T @ x / N)
+    assert risk.gradient().isfinite().all()
+
+
+def test_last_digits_are_those_of_the_precision_that_the_model_computes_in(generator):
+    model, x, y = fitted(generator, torch.bfloat16)
+    with pytest.warns(PrecisionWarning):
+        risk = Risk(model, nn.MSELoss(), (x, y))
+    assert risk.gradient().isfinite().all()
+
+
+def test_a_loss_that_changed_is_refused_where_data_are_fitted_to_the_last_digits(generator):
+    model, x, y = fitted(generator)
+    factors = [torch.ones(())]
+    risk = Risk(model, lambda z, y: factors[0] * (z - y).square().squeeze(1), (x, y))
+    factors[0] = torch.full((), 3.0)
+    with pytest.raises(ModelError, match="other values on a batch of 11"):
+        risk.gradient()
 
 
 def in_inference_mode():

@@ -365,3 +365,10 @@ def test_a_risk_goes_to_a_precision_or_to_a_device_as_a_tensor_does(x, y):
         risk.to(torch.float16)
     with pytest.raises(ArgumentError, match="Two devices were given: 'cpu' and device='cuda'"):
         risk.to("cpu", device="cuda")
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_every_number_of_theta_is_rounded_otherwise_in_its_own_precision(dtype, x, y):
+    risk = Risk(network(), CE, (x, y)).to(dtype)
+    change = (risk.rounded_otherwise().theta - risk.theta).abs() / risk.theta.abs() / torch.finfo(dtype).eps
+    assert change.min() > 60 and change.max() < 68

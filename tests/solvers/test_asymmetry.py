@@ -51,6 +51,17 @@ def test_restarts_and_copies_of_a_symmetric_operator_are_not_called_asymmetric(w
     assert found.converged.all() and found.num_products > 20
 
 
+@pytest.mark.parametrize("which", ["both", "magnitude"])
+def test_blocks_stay_orthogonal_where_they_exhaust_an_operator_of_low_rank(which):
+    """A row that others of its block shrink has its rounding along earlier rows enlarged as much."""
+    generator = torch.Generator().manual_seed(1)
+    A = rotated(torch.cat([linspace(1, 10, 10), linspace(0, 0, 3 * N)]), dtype=torch.float32)
+    noise = lambda V: 1e-6 * V.norm(dim=0) * torch.randn(V.shape, generator=generator)
+    noisy = Operator(lambda V: A @ V + noise(A @ V) / A.size**0.5, A.size, torch.float32, torch.device("cpu"))
+    found = solvers.eigenpairs(noisy, 5, which=which, block_size=4, generator=torch.Generator().manual_seed(0))
+    assert float((found.vectors.T @ found.vectors - torch.eye(5)).abs().max()) < 1e-4
+
+
 @pytest.mark.parametrize("solver", SOLVERS)
 @pytest.mark.parametrize("size", [1, 2, 40, N])
 def test_products_in_bfloat16_are_symmetric_enough(solver, size):

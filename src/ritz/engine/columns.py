@@ -16,6 +16,7 @@ from .pieces import quiet
 MAX_COLUMNS = 16  # above this, a batched product gains nothing and costs memory
 SMALL_COLUMNS = 64  # unless all of them with their graphs are small, where the calls themselves take the time
 BUSY_BYTES = defaultdict(lambda: 2.0**28, cpu=2.0**21)  # of graphs: where so much is to do, more gain nothing
+JOINED = defaultdict(lambda: 16.0, cpu=4.0)  # times that: joining batches pays for longer
 
 
 def columns_for(device: torch.device, graph_bytes: float, vector_bytes: float) -> int:
@@ -23,6 +24,11 @@ def columns_for(device: torch.device, graph_bytes: float, vector_bytes: float) -
     busy = BUSY_BYTES[device.type]
     pay = min(MAX_COLUMNS, busy // max(graph_bytes, 1.0))
     return int(max(1, pay, min(SMALL_COLUMNS, busy // (graph_bytes + 2 * vector_bytes + 1))))
+
+
+def pass_bytes(device: torch.device, budget: float) -> float:
+    """How large the graphs of one pass over joined batches are worth being, within an eighth of a budget."""
+    return min(JOINED[device.type] * BUSY_BYTES[device.type], budget / 8)
 
 
 class Columns:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-from collections import defaultdict
 from collections.abc import Callable
 from typing import Any, TypeVar
 
@@ -18,7 +17,7 @@ from ..risk.distributed import in_step, smallest_over_ranks
 from ..risk.memory import forget_unused, free_memory
 from ..risk.precision import Precision
 from .agreement import tolerance
-from .columns import BUSY_BYTES, Columns, columns_for
+from .columns import Columns, columns_for, pass_bytes
 from .curvatures import Contribution, Curvature, Map
 from .info import Info
 from .linearized import DoesNotApply, Linearized, ReverseMode
@@ -29,7 +28,6 @@ from .pieces import norm, quiet, random_row
 Result = TypeVar("Result")
 FORTH, BACK = "forth", "back"  # directions of linear maps
 SEARCH_AFTER = 300  # products after which a search for cuDNN's fastest convolution, as long as these, is likely to pay
-JOINED = defaultdict(lambda: 16.0, cpu=4.0)  # times the work limit for columns: joining batches pays for longer
 TRIAL_EXAMPLES = 16  # examples on which paths are compared, where examples are independent
 LARGE_BYTES = 2**28  # bytes of θ above which vectors of its size dominate the memory
 KINKS = 2.0  # times what such a change of θ does to a product: how far the size of batches may change it
@@ -210,9 +208,8 @@ class LinearizedRisk:
         """How many examples go into a pass: enough to keep the device busy, at least a batch, and what fits at most."""
         if not self.risk.separable or self._trial is None:
             return given
-        each, device = max(self._trial.example_bytes, 1.0), self.risk.device.type
-        busy = int(JOINED[device] * BUSY_BYTES[device] / each)
-        joined = max(1, int(min(busy, self.risk.budget.total / 8 / each) // given)) * given
+        each = max(self._trial.example_bytes, 1.0)
+        joined = max(1, int(pass_bytes(self.risk.device, self.risk.budget.total) / each // given)) * given
         fitting = int((free_memory(self.risk.device) / HEADROOM - self._trial.fixed_bytes) / each)
         return max(1, min(joined, fitting, self._most or joined))
 

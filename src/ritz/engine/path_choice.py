@@ -18,6 +18,7 @@ from ..risk.batches import Batch
 from ..risk.losses import no_second_derivative
 from ..risk.precision import Precision
 from .agreement import tolerance
+from .columns import pass_bytes
 from .curvatures import Contribution, Curvature, Map
 from .custom_functions import check_custom_functions
 from .linearized import DoesNotApply, ReverseMode
@@ -171,10 +172,12 @@ class _Attempts:
     def _bytes_kept(self, path: Path, product: Contribution) -> tuple[float, float]:
         """What a linearisation keeps for each example, and beside these: half of the examples tell, where it matters.
 
-        A few examples keep little beside a large θ, and would seem to take many times what they do.
+        A few examples keep little beside a large θ, and would seem to take many times what they do. It does not matter
+        where even so one pass may take all examples.
         """
-        count, kept = len(self.batch), product.linearized.kept_bytes()
-        if not self.risk.separable or count < 2 or kept > MANY_THETAS * self.risk.theta.nbytes:
+        risk, count, kept = self.risk, len(self.batch), product.linearized.kept_bytes()
+        matters = risk.num_examples * kept / count > pass_bytes(risk.device, risk.budget.total)
+        if not (risk.separable and matters) or count < 2 or kept > MANY_THETAS * risk.theta.nbytes:
             return kept / count, 0.0
         few = self.batch.first(count // 2)
         try:

@@ -54,7 +54,7 @@ class Forward:
         edges = [use.edge for use in self.uses]
         pieces = torch.autograd.grad(self.z, edges, cotangents, retain_graph=True, allow_unused=True, **options)
         leading = cotangents.shape[: cotangents.ndim - self.z.ndim]
-        zeros = (self.z.new_zeros(*leading, *use.shape) for use in self.uses)
+        zeros = (self.z.new_zeros(*leading, *use.shape, dtype=use.dtype) for use in self.uses)
         return [zero if piece is None else piece.to(zero.dtype) for piece, zero in zip(pieces, zeros, strict=True)]
 
 

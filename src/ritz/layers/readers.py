@@ -18,6 +18,7 @@ from torch.nn import functional as F
 from torch.overrides import TorchFunctionMode
 
 from ..engine.rules import TRANSPARENT
+from ..risk.precision import in_precision
 from .uses import Kind, Layout, Use
 
 ORDERS = 3  # the layouts that the rows of examples can have
@@ -56,8 +57,9 @@ class Watch(TorchFunctionMode):
 
     def note(self, kind: Kind, weight: Any, bias: Any, inputs: Tensor, output: Tensor, **options: Any) -> Tensor:
         edge, names = get_gradient_edge(output), (self.name(weight), self.name(bias))
-        order = self.order(weight, bias)
-        self.uses.append(Use(kind, *names, inputs.detach(), edge, output.shape, **options, order=order))
+        order, parameter = self.order(weight, bias), bias if weight is None else weight
+        seen = inputs.detach().to(in_precision(inputs, parameter.dtype))  # in that of θ: autocast may have lowered it
+        self.uses.append(Use(kind, *names, seen, edge, output.shape, parameter.dtype, **options, order=order))
         return output
 
     def order(self, *parameters: Any) -> int:

@@ -34,6 +34,7 @@ class Use:
     inputs: Tensor
     edge: GradientEdge  # the output as a place in the graph, unaffected by in-place changes of it
     shape: torch.Size  # of the output
+    dtype: torch.dtype  # of the parameters, and so of φ and δ: under autocast they come in less precision
     layout: Layout
     unfolded: Layout
     groups: int = 1

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cached_property, partial
 from typing import Any
 
 import torch
@@ -30,11 +30,25 @@ from .memory import forget_unused
 from .model import output_tensor
 from .network import Redirected, called
 from .original import Original
+from .point import Point
 from .separability import SLACK, NetworkFunction, Separability, jittered
 
 FixedNetwork = Callable[[Batch], Tensor]  # f(θ, x) at the θ of the risk
 WITNESS = 2**16  # numbers of outputs that are kept, to see later whether the loss is still the same
 COMPARED_EXAMPLES = 16  # examples on which a model's behaviour is compared: as many as in the trial of paths
+
+
+@dataclass(frozen=True)
+class _Witness:
+    """What shows whether a loss is still the same: its terms of outputs that are kept."""
+
+    z: Tensor
+    batch: Batch
+    terms: Tensor
+
+    def agrees(self, loss: Loss) -> bool:
+        """Whether a loss gives these terms."""
+        return _alike(loss.terms(self.z, self.batch.targets), self.terms)
 
 
 @dataclass(frozen=True)
@@ -47,7 +61,12 @@ class Evaluation:
     total: float  # Σ tᵢ
     weight: float  # Σ wᵢ
     by_example: Tensor | None = None  # Σ tᵢ over the terms of each example of this rank, where they can be told apart
-    witness: tuple[Tensor, Batch] | None = None  # outputs of a few examples, where these are small, with their targets
+    witness: _Witness | None = None  # a few examples, where their outputs are small
+
+    @cached_property
+    def _typical(self) -> Tensor | float:
+        """The root mean square of what the examples have: of all data, and so computed once for all batches."""
+        return 0.0 if self.by_example is None else self.by_example.square().mean().sqrt()
 
     def agrees(self, loss: Loss, z: Tensor, batch: Batch, *, root: int = 2) -> bool | None:
         """Whether outputs give the same terms of every example, up to rounding, also of kernels of another size.
@@ -58,34 +77,52 @@ class Evaluation:
         if self.by_example is None or own is None or len(batch.keys) != len(own):  # nothing to compare with
             return None
         expected, eps = self.by_example[batch.keys], torch.finfo(z.dtype).eps
-        gap, scale = (own - expected).abs(), expected.abs() + self.by_example.square().mean().sqrt()
+        gap, scale = (own - expected).abs(), expected.abs() + self._typical
         if bool((gap <= eps ** (1 / root) * scale).all()):  # as nearly always: how far rounding goes is not asked
             return True
         rough = of_examples(loss.terms(jittered(z, eps * z.abs()), batch.targets), len(batch))
         drift = 0.0 if rough is None else (rough - own).abs().max()
         return bool((gap <= eps ** (1 / root) * scale + SLACK * drift).all())
 
-    def check(self, loss: Loss, z: Tensor, batch: Batch) -> None:
+    def check(self, loss: Loss, z: Tensor, batch: Batch, point: Point) -> None:
         """Refuse other terms than at the first evaluation, for the same examples in the same batch.
 
         A model that is random on some examples alone, or now and then, need not show it on the first batch. Other
         kernels may round differently, and some networks make much of it: ε^¼ is not refused.
         """
-        if self.agrees(loss, z, batch, root=4) is False:
-            raise ModelError(
-                f"The loss has other values on {batch.name}, than when the risk was built.",
-                "Every product must see the same matrix. Something that the loss refers to has changed since, or the "
-                "model is random on some examples, or now and then, or computes otherwise where gradients are "
-                "recorded.",
-                "After a change, build the risk anew.",
-                "Let the loss keep what it needs: functools.partial(loss, weight), of which a risk has its own copy.",
-                "Call model.eval(); turn off functional dropout, noise layers and layers that are skipped at random.",
-            )
+        if self.agrees(loss, z, batch, root=4) is not False:
+            return
+        self.check_loss(loss)
+        if not self._is_rounding(loss, z, batch, point):
+            raise _other_values(batch)
 
     def check_loss(self, loss: Loss) -> None:
         """Refuse a loss that has become another one, on the outputs of a few examples."""
-        if self.witness is not None:
-            self.check(loss, *self.witness)
+        if self.witness is not None and not self.witness.agrees(loss):
+            raise _other_values(self.witness.batch)
+
+    def _is_rounding(self, loss: Loss, z: Tensor, batch: Batch, point: Point) -> bool:
+        """Whether the terms are no further from those of the first evaluation than where θ is rounded otherwise.
+
+        Of a network that fits its data to the last digits, the terms are made of rounding alone.
+        """
+        assert self.by_example is not None  # else there was nothing to compare with
+        terms = lambda outputs: loss.terms(outputs, batch.targets).unflatten(0, (len(batch), -1)).sum(1)
+        with torch.no_grad():
+            here, there = (terms(outputs) for outputs in point.roundings(batch))
+            gap = terms(z) - self.by_example[batch.keys]
+        return bool(gap.abs().max() <= (there - here).abs().max())
+
+
+def _other_values(batch: Batch) -> ModelError:
+    return ModelError(
+        f"The loss has other values on {batch.name}, than when the risk was built.",
+        "Every product must see the same matrix. Something that the loss refers to has changed since, or the model is "
+        "random on some examples, or now and then, or computes otherwise where gradients are recorded.",
+        "After a change, build the risk anew.",
+        "Let the loss keep what it needs: functools.partial(loss, weight), of which a risk has its own copy.",
+        "Call model.eval(); turn off functional dropout, noise layers and layers that are skipped at random.",
+    )
 
 
 def examine(outputs: NetworkFunction, leaves: list[Tensor], loss: Loss, batches: Batches) -> tuple[Loss, Batches]:
@@ -181,14 +218,14 @@ def evaluate(network: FixedNetwork, loss: Loss, batches: Batches, device: torch.
     sums = torch.zeros(5, dtype=torch.float64, device=device)  # examples, targets, terms, Σ tᵢ, Σ wᵢ
 
     by_example: list[Tensor | None] = []
-    witness: tuple[Tensor, Batch] | None = None
+    witness: _Witness | None = None
 
     def own_sums(batch: Batch, number: int) -> Tensor:
         nonlocal witness
         z = _checked_outputs(network, loss, batch, number)
         with naming_batch("the loss on", batch):
             values, weights = _repeatable_terms(loss, z, batch.targets), loss.weights(z, batch.targets)
-        witness = witness or _witness(z, batch, batches.separable)
+        witness = witness or _witness(loss, z, batch, batches.separable)
         by_example.append(of_examples(values, len(batch)))
         sizes = sums.new_tensor([len(batch), len(values)])
         return torch.cat([sizes, torch.stack([part.double().sum() for part in (weights != 0, values, weights)])])
@@ -204,11 +241,15 @@ def evaluate(network: FixedNetwork, loss: Loss, batches: Batches, device: torch.
     return Evaluation(int(examples), int(targets), int(terms), total, weight, together, witness)
 
 
-def _witness(z: Tensor, batch: Batch, separable: bool) -> tuple[Tensor, Batch] | None:
-    few = batch.first(max(1, WITNESS // max(1, z[:1].numel()))) if separable else batch
-    if z[: len(few)].numel() > WITNESS:
+def _witness(loss: Loss, z: Tensor, batch: Batch, separable: bool) -> _Witness | None:
+    """A few examples, or all of the batch where outputs are not rows of examples or their terms depend on others."""
+    if separable and len(z) == len(batch):
+        batch = batch.first(max(1, WITNESS // max(1, z[:1].numel())))
+        z = z[: len(batch)]
+    if z.numel() > WITNESS:
         return None
-    return z[: len(few)].clone(), Batch((), few.targets.clone(), few.keys)
+    outputs, targets = z.clone(), batch.targets.clone()
+    return _Witness(outputs, Batch((), targets, batch.keys), loss.terms(outputs, targets).clone())
 
 
 def of_examples(terms: Tensor, count: int) -> Tensor | None:
@@ -344,9 +385,7 @@ def _repeatable_terms(loss: Loss, z: Tensor, y: Tensor) -> Tensor:
             "It is called several times on the same batch, and would see other numbers every time.",
             "Let it make new tensors: y * 0.5, not y.mul_(0.5).",
         )
-    size = lambda t: float(t.abs().nan_to_num(0.0, 0.0).norm())
-    alike = first.shape == second.shape and size(first - second) <= 1e3 * torch.finfo(first.dtype).eps * size(first)
-    if not alike:
+    if not _alike(first, second):
         raise ModelError(
             f"The loss gives two results for the same outputs and targets: {_sum(first)}, then {_sum(second)}.",
             "Every product must see the same matrix; the loss draws random numbers, or changes what it keeps.",
@@ -355,6 +394,12 @@ def _repeatable_terms(loss: Loss, z: Tensor, y: Tensor) -> Tensor:
             "Fix what moves from call to call, such as a running mean or the weight of a schedule.",
         )
     return second
+
+
+def _alike(first: Tensor, second: Tensor) -> bool:
+    """Whether a loss that was called twice on the same outputs gives the same terms, up to rounding."""
+    size = lambda t: float(t.abs().nan_to_num(0.0, 0.0).norm())
+    return first.shape == second.shape and size(first - second) <= 1e3 * torch.finfo(first.dtype).eps * size(first)
 
 
 def _sum(terms: Tensor) -> str:

@@ -33,30 +33,22 @@ def check_own_gradient(original: Original, loss: Loss, point: Point, batches: Ba
     """
     first = next(iter(batches))
     few = first.first(COMPARED_EXAMPLES) if batches.separable else first
-    network, tensors, theta = point.network, point.tensors(), point.shapes
-    check = partial(_check_batch, original, loss, network, tensors, theta, evaluation)
+    check = partial(_check_batch, original, loss, point, evaluation)
     flat = in_pieces(check, few, divisible=batches.separable)
-    if all(flat) and not _has_slope(network, tensors, theta, batches):
+    if all(flat) and not _has_slope(point, batches):
         _warn_of_no_slope()
 
 
-def _check_batch(
-    original: Original,
-    loss: Loss,
-    network: Network,
-    tensors: Mapping[str, Tensor],
-    theta: Collection[str],
-    evaluation: Evaluation,
-    batch: Batch,
-) -> bool:
+def _check_batch(original: Original, loss: Loss, point: Point, evaluation: Evaluation, batch: Batch) -> bool:
     """Refuse a model whose Jᵀu differs between the user's own module and our copy, at θ or at a moved θ.
 
     Outputs and derivatives at one point may agree by chance, as where a weight is zero. The user's parameters are moved
     in their own memory, and back before ours are moved, so that whatever reads them directly shows. Returns whether
     Jᵀu is zero at both.
     """
+    network, tensors, theta = point.network, point.tensors(), point.shapes
     here = _own(original, theta, batch)
-    evaluation.check(loss, here.z, batch)  # which was without gradients
+    evaluation.check(loss, here.z, batch, point)  # which was without gradients
     _check_loss(original, loss, theta, here.z, batch.targets)
     _check_lost(original, here, tensors, batch)
     _compare(here, network, tensors, theta, batch, "θ")
@@ -69,16 +61,14 @@ def _check_batch(
     return here.norm == theirs.norm == 0
 
 
-def _has_slope(
-    network: Network, tensors: Mapping[str, Tensor], theta: Collection[str], batches: Iterable[Batch]
-) -> bool:
+def _has_slope(point: Point, batches: Iterable[Batch]) -> bool:
     """Whether Jᵀu of our copy is other than zero on any batch."""
-    leaves = {name: tensors[name].detach().requires_grad_() for name in theta}
+    leaves = point.leaves()
     for batch in batches:
-        z = output_tensor(network({**tensors, **leaves}, batch.inputs), len(batch))
+        z = point.outputs(leaves, batch)
         if not z.requires_grad:
             continue
-        slopes = torch.autograd.grad(z, list(leaves.values()), _cotangent(z), allow_unused=True)
+        slopes = torch.autograd.grad(z, leaves, _cotangent(z), allow_unused=True)
         if any(slope is not None and bool(slope.to_dense().any()) for slope in slopes):
             return True
     return False

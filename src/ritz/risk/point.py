@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
 import torch
 from jaxtyping import Float
@@ -16,8 +16,9 @@ from .network import Network
 from .original import Original
 from .parameters import as_pairs, fewest_globs, matching_names, other_tensors, other_theta, tensors, trainable
 from .precision import in_precision
+from .randomness import untouched_randomness
 
-ROUNDINGS = 64  # of every number: kernels for batches of different sizes round a few times apart, but kinks are few
+ROUNDED = 64  # times ε: how far kernels for batches of different sizes round apart, and more, for kinks are few
 
 
 class Point:
@@ -78,6 +79,8 @@ class Point:
         with naming_batch("the model on", batch):
             result = self.network(self._with_constants(parameters), batch.inputs)
             z = output_tensor(result, len(batch), self._output_dims)
+        if z.dtype == torch.float32:  # in a risk in float64, after x.float() inside
+            z = z.to(self.theta.dtype)
         if self._output_dims is None and len(batch) > 1:
             self._output_dims = z.ndim
         return z if torch.is_grad_enabled() else z.detach()
@@ -111,11 +114,21 @@ class Point:
         return point
 
     def rounded_otherwise(self) -> Point:
-        """The same network at a θ whose numbers all differ by some roundings, up or down at random."""
+        """The same network at a θ whose numbers all differ by a few last digits, up or down at random.
+
+        Of a network that computes in less than the precision of θ, by a last digit there.
+        """
         generator = torch.Generator(self.theta.device).manual_seed(0)
         up = torch.rand(self.theta.shape, generator=generator, device=self.theta.device) < 0.5
-        change = ROUNDINGS * torch.finfo(self.theta.dtype).eps
-        return self.moved(self.theta * torch.where(up, 1 + change, 1 - change).to(self.theta.dtype))
+        lowest = 0.0 if self.network.lowest is None else torch.finfo(self.network.lowest[0]).eps
+        change = max(ROUNDED * torch.finfo(self.theta.dtype).eps, lowest)
+        return self.moved(self.theta.addcmul(self.theta, torch.where(up, 1, -1).to(self.theta), value=change))
+
+    def roundings(self, batch: Batch) -> Iterator[Tensor]:
+        """f(θ, x), and that where θ is rounded otherwise, from the same random state."""
+        for point in (self, self.rounded_otherwise()):
+            with untouched_randomness(self.theta.device):
+                yield point.fixed_outputs(batch)
 
     def copied(self) -> Point:
         """The same point, with a vector θ of its own; the network is shared."""

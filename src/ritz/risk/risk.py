@@ -215,7 +215,7 @@ class Risk:
     def check_terms(self, z: Tensor, batch: Batch) -> None:
         """Refuse outputs of a batch as given that have other terms than when the risk was evaluated."""
         with torch.no_grad():
-            self._evaluation.check(self.loss, z.detach(), batch)
+            self._evaluation.check(self.loss, z.detach(), batch, self._point)
 
     def gradient(self) -> Float[Tensor, " n"]:
         """∇R(θ)."""
@@ -322,7 +322,7 @@ class Risk:
         return risk
 
     def rounded_otherwise(self) -> Risk:
-        """The same risk at a θ whose numbers all differ by some roundings; nothing is evaluated."""
+        """The same risk at a θ whose numbers all differ by a few last digits; nothing is evaluated."""
         risk = copy.copy(self)
         risk._point = self._point.rounded_otherwise()
         return risk

@@ -32,6 +32,7 @@ from .vectors import check_range, check_symmetry, norms, product, rounding
 NOVELTY, BLOCK_NOVELTY = 0.1, 1e-3  # random share of a warm start, without which a new eigenvector could never be found
 SAFETY = 0.9  # of the tolerance: the search stops below it, to leave room for rounding in the fresh residual
 LOSS = 1e-3  # of the largest |λ|: components along earlier rows above which every step is orthogonalised fully
+CANCELLED = 0.1  # of a row, to which others of its block shrink it: beside that, its rounding along all rows has grown
 SPARE = 8  # Ritz vectors kept at a certificate, besides twice the requested ones, in case the search has to go on
 
 
@@ -275,10 +276,14 @@ class Search:
         room = min(self.block_size, A.size - self.basis.count)
         self.B, first = torch.zeros(room, len(W), dtype=torch.float64), self.basis.count
         for i, row in enumerate(W):
+            length = float(norms(row[None]))
             if i:
                 C = self.basis.orthogonalize(row[None], since=first)[0]
                 self.B[: len(C), i] = C
-            length = float(norms(row[None]))
+                before, length = length, float(norms(row[None]))
+                if length < CANCELLED * before:
+                    self.basis.orthogonalize(row[None])
+                    length = float(norms(row[None]))
             independent = length > rounding(A) * self.scale
             if self.basis.count - first == room:
                 continue

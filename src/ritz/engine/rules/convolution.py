@@ -16,9 +16,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-MOST_IMAGES = (
-    512  # that float32 convolutions take at a time: beyond, cuDNN chooses kernels that take up to twice as long
-)
+MOST_IMAGES = 512  # for a float32 convolution: beyond, cuDNN chooses kernels that take up to twice as long
 SMALL_IMAGE = 16  # pixels: up to here patches are faster, two to eight times on an H200; at 64 they are not
 LONG_PATCH = 256  # numbers: shorter patches make matrices that are too thin
 
